@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numbers>
 
 #include "ops/softmax/flash_mla.h"
 #include "ops/softmax/flash_mla_fp8.h"
@@ -138,7 +139,7 @@ bool explains_hidden_tokens(const FlashMlaWithKvcache& actual, std::string_view 
 /// Whether a build that flushes denormals has a scale of 0, with which it then multiplies the -inf of keys that are not there.
 bool explains_flushed_scale(const FlashMlaWithKvcache& actual, std::string_view output, std::int64_t linear) {
   if (!in_fp8(actual)) return false;
-  const double scale = given_scale(actual) * 1.4426950408889634, of_q = descale(actual.descale_q), of_k = descale(actual.descale_k);
+  const double scale = given_scale(actual) * std::numbers::log2e, of_q = descale(actual.descale_q), of_k = descale(actual.descale_k);
   if (!may_flush(of_q) && !may_flush(of_k) && !may_flush(scale * of_q) && !may_flush(scale * of_q * of_k)) return false;
   return output == "softmax_lse" || std::isnan(quant::get(actual.out, linear));
 }
@@ -173,7 +174,7 @@ logarithm, a product with ln 2 of that in base 2: one unit of 2^-24 more. A quer
 scores (upstream's kernel gives +inf for a sum of weights that is NaN, and its maximum passes NaN by), nor those whose scores may come to 2^27 (f16) or 2^30 (bf16), for the kernel's weights may
 then overflow: the maximum that is taken from a score is rounded, the score is not. Of e4m3 (2^27 too) sums are those of the fp8 tensor core,
 or better: the budget holds what its steps of 32 may lose of a score, which are followed, and of the products of weights and values, 64 keys after 64
-in either direction. Weights are rounded to e4m3 as they are, at most 1: shares of trtllm_batch_decode_with_kv_cache_mla. What a request of 0 tokens
+in either direction. Weights are rounded to e4m3 as they are, at most 1: shares of trtllm_batch_decode_with_kv_cache_mla. Where descale_k, or its quotient by the sum of the weights, is so small that it may be flushed, zeros are right as well. What a request of 0 tokens
 gives is open there: upstream writes what its registers held. Upstream's kernel of e4m3 masks the last two blocks of 64 keys of a request alone: with
 causal and more than 65 query tokens the first of these may see keys behind themselves in it, and in hopper mode; golden and fast mode mask all of them. How the work is cut shows in the H200's bits alone: hopper mode takes blocks of 64 keys in pairs by
 tile_scheduler_metadata, and combines splits as FlashMLA does. Keys beyond a sequence's end are ignored. Here errors: a page in use out of range, descale_q or

@@ -239,7 +239,7 @@ std::unique_ptr<Op> op_merge_states() {
 fp32: m = max of the states' s, weights 2^(s - m), v = sum of v * weight / sum of weights, rounded once to the type (nearest even), s =
 m + log2(sum). Log-sum-exps are in base 2. A state with s = -inf adds nothing; where all have it v = 0 and s = -inf; without states likewise. One
 state is copied, or one that is empty gives 0. s = +inf or NaN gives NaN, or what other states give where a
-maximum drops NaN, as FlashInfer guards empty states: such rows are open; an infinite v whose weight may be flushed is open, and so is what sums beyond fp32 before their division. States are taken in order, in one chain with a running maximum or in parts of them that are then put together, whose values may
+maximum drops NaN, as FlashInfer guards empty states: such rows are open; an infinite v whose weight may be flushed is open, and so is what sums beyond fp32 before their division, or has a value so near the type's largest that a part's mean may round beyond it. States are taken in order, in one chain with a running maximum or in parts of them that are then put together, whose values may
 be rounded to the type and whose log-sum-exps are rounded. Budget, in units of 2^-24, of n states whose longest rising series is k - 1: a weight's relative error
 0.7*(m - s) + 0.7*(max(|m|, |s|) + log2(n) + 4) + 5 k moves v along its distance from the state; n + 2 k of the sum of |v * share|, half a unit of
 the type of it (2^-8 or 2^-11, and half the least number), n + 2 k + 4 of |v|; s: 1.45 of the mean error and n, 8 and twice its logarithm; plus what flushed denormals carry.)",

@@ -55,7 +55,7 @@ where that never moves its lower end from 0 (the row's sum is below top_p, or th
 Infinity is refused below top_p = 1: that search would not end. search=radix, from V = 2048 on: the bound is top_p times the row's sum, also from 1 on, where sums that
 fall short may leave small values out; s is 1 where it is at most 1e-8; sums for the bound are atomics', V + 4 units of the row's sum; nothing is specified of
 rows that hold negative numbers, infinity or NaN. Budget, in units of 2^-24 of out: 4 (an approximate reciprocal of 2, the product)
-and 64 + V/1024 for the sum, whose chains have at most so many additions. Where F lies so close to the bound that such sums may fall
+and 64 + V/1024 for the sum, whose chains have at most so many additions; a denormal number may be flushed, and -0 may stay -0. Where F lies so close to the bound that such sums may fall
 on either side, any cut between is right, and its divisor follows. Hopper mode: the order of the sums by 1024 threads in chunks of
 1024 gcd(4, V): threads, lanes in pairs, warps, chunks; with top_p >= 1 threads add up their elements of all chunks first;
 the maximum from which it searches is upstream's, in which a NaN hides elements.)",

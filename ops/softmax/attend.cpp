@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <limits>
+#include <numbers>
 #include <vector>
 
 #include "core/threads.h"
@@ -16,7 +17,7 @@ namespace {
 
 using quant::ceil_div;
 
-constexpr double log2_e = 1.4426950408889634;
+constexpr double log2_e = std::numbers::log2e;
 
 /// The scale and the cap are narrowed to fp32, as kernels take them.
 float sigma_of(const Attention& call) {

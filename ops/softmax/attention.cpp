@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <numbers>
 #include <vector>
 
 #include "core/attention_watch.h"
@@ -100,8 +101,7 @@ class GoldenHeads {
 
   void show(AttentionWatch& watch, std::int64_t h, std::int64_t out_row) const {
     if (sees_none(h)) return;
-    constexpr double ln_2 = 0.6931471805599453;
-    watch.see_largest(out_row, top(h).exact * ln_2);
+    watch.see_largest(out_row, top(h).exact * std::numbers::ln2);
     if (!watch.wants(out_row)) return;
     const auto width = static_cast<std::size_t>(call_.value_width);
     std::vector<double> weights = weights_[static_cast<std::size_t>(h)].p, values(weights.size() * width);
@@ -116,7 +116,7 @@ class GoldenHeads {
   /// Whether the sink's weight about the largest score leaves fp32: kernels' sums of weights are infinite then.
   bool sink_overflows(std::int64_t h) const {
     const HeadWeights& w = weights_[static_cast<std::size_t>(h)];
-    return w.has_sink() && !w.sink_leads && w.sink * 1.4426950408889634 - w.largest_score.exact > 126.0;
+    return w.has_sink() && !w.sink_leads && w.sink * std::numbers::log2e - w.largest_score.exact > 126.0;
   }
   const Bounded& lse(std::int64_t h) const { return weights_[static_cast<std::size_t>(h)].lse; }
   const Bounded& top(std::int64_t h) const { return weights_[static_cast<std::size_t>(h)].largest_score; }
@@ -169,7 +169,7 @@ class GoldenHeads {
       if (visible_[h] > 0) end_tile(head);
       if (weights_[h].has_sink()) head.sum.add(1.0, fixed::exp(weights_[h].sink - head.top), 0.0);
       if (narrow.what == What::weight_sum && visible_[h] > 0)
-        weights_[h].lse.exact = 1.4426950408889634 * head.top + fixed::log2(head.sum.value);
+        weights_[h].lse.exact = std::numbers::log2e * head.top + fixed::log2(head.sum.value);
       for (std::size_t i = 0; i < width; ++i) result.push_back(head.result(i, narrow.what == What::undivided, weights_[h].lse.open));
     }
     return result;
@@ -198,9 +198,8 @@ class GoldenHeads {
 
  private:
   double with_mistake(AttentionTerms::Sink mistake, double sink) const {
-    constexpr double ln_2 = 0.6931471805599453;
     switch (mistake) {
-      case AttentionTerms::Sink::twice: return sink + ln_2;
+      case AttentionTerms::Sink::twice: return sink + std::numbers::ln2;
       case AttentionTerms::Sink::scaled: return sink * call_.scale;
       case AttentionTerms::Sink::right: break;
     }
@@ -329,8 +328,7 @@ class GoldenHeads {
     }
     if (call_.splits_merged_by_lse > 0)
       for (std::size_t i = 0; i < exact.size(); ++i) {
-        constexpr double ln_2 = 0.6931471805599453;
-        const double natural = std::fabs(weights_[i / width].lse.exact) * ln_2;
+        const double natural = std::fabs(weights_[i / width].lse.exact) * std::numbers::ln2;
         const double most = std::fmax(1.0, static_cast<double>(call_.splits_merged_by_lse - 1));
         slack[i] += std::fmin(most, fixed::expm1(std::fmin(0x1p-22 * (natural + 4), 100.0))) * std::fabs(exact[i]);
       }
@@ -462,14 +460,13 @@ void golden_heads(const Attention& call, const GoldenOutputs& to, bool judged, s
       to.out.put(place * width + i, value);
     }
     const std::int64_t number = call.lse_row(row) + (first + h) * call.lse_step;
-    constexpr double ln_2 = 0.6931471805599453;
     if (call.top.defined())
-      to.top.put(number,
-                 none ? Bounded{-std::numeric_limits<double>::infinity()} : rounded_f32(heads.top(h) * (call.natural_lse ? ln_2 : 1.0)));
+      to.top.put(number, none ? Bounded{-std::numeric_limits<double>::infinity()}
+                              : rounded_f32(heads.top(h) * (call.natural_lse ? std::numbers::ln2 : 1.0)));
     if (!call.lse.defined()) continue;
     // The natural logarithm: one product more, or another function in its place.
     Bounded lse = none               ? Bounded{call.lse_of_none, 0.0, call.open_for_none(row) || call.lse_of_none_is_open}
-                  : call.natural_lse ? rounded_f32(heads.lse(h) * ln_2)
+                  : call.natural_lse ? rounded_f32(heads.lse(h) * std::numbers::ln2)
                                      : heads.lse(h);
     lse.open = lse.open || unknown || (!none && heads.sink_overflows(h));
     to.lse.put(number, lse);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <numbers>
 
 #include "ops/softmax/flash_mla_pairs.h"
 #include "ops/softmax/mla_decode.h"
@@ -23,7 +24,7 @@ void tile(const FlashMla& call, std::int64_t request, const FlashMlaRun::Rows& r
   const bool causal = call.causal && call.q.size(1) > 1;
   const std::int32_t length = call.length(request);
   FlashMlaBlocks blocks{
-      range, static_cast<float>(static_cast<double>(static_cast<float>(call.scale)) * 1.4426950408889634), -1e33f, true, {}, {}, {}};
+      range, static_cast<float>(static_cast<double>(static_cast<float>(call.scale)) * std::numbers::log2e), -1e33f, true, {}, {}, {}};
   std::int32_t& end = blocks.range.end;
   if (causal)
     end = std::min(end, static_cast<std::int32_t>(quant::ceil_div(std::max(length - call.behind(rows.first + block - 1), 0), block)));

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <numbers>
 
 #include "ops/softmax/flash_mla_splits.h"
 #include "ops/softmax/flash_mla_tile.h"
@@ -25,7 +26,7 @@ class Tile {
         request_(request),
         rows_(rows),
         tile_(quant::tensor_core::fp8_wgmma, DType::f8_e4m3, queries, isa),
-        slog_(scaled(static_cast<float>(static_cast<double>(static_cast<float>(call.scale)) * 1.4426950408889634))),
+        slog_(scaled(static_cast<float>(static_cast<double>(static_cast<float>(call.scale)) * std::numbers::log2e))),
         largest_(tile_.numbers(1, -infinity)),
         sums_(tile_.numbers(4)),
         outs_(tile_.numbers(mla_latent)) {}

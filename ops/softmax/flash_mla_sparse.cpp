@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <numbers>
 #include <vector>
 
 #include "core/threads.h"
@@ -52,7 +53,7 @@ void mask(const FlashMlaKeys& keys, FlashMlaRows& scores) {
 }
 
 float slog_of(double scale) {
-  return static_cast<float>(static_cast<double>(static_cast<float>(scale)) * 1.4426950408889634);
+  return static_cast<float>(static_cast<double>(static_cast<float>(scale)) * std::numbers::log2e);
 }
 
 // ---- decode

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <numbers>
 #include <numeric>
 
 #include "core/fixed_math.h"
@@ -12,7 +13,7 @@
 namespace dodona::ops {
 namespace {
 
-constexpr double log2_e = 1.4426950408889634;
+constexpr double log2_e = std::numbers::log2e;
 
 /// What weights of a type may lose when they are rounded for their products: a share (half a unit in the last place, just above a power of
 /// two), and below some weight (the largest being 1) more than that, yet never more than all.
