@@ -183,12 +183,6 @@ std::string ops_page(const std::string& recordings, const std::string& speed_fil
   for (const auto& op : registry().all())
     page += row({fmt::format("[{}](#{})", cell(std::string(op->name())), op->name()), cell(std::string(name(op->info().category))),
                  cell(to_string(op->info().sources)), modes_of(*op), judges_of(*op), std::to_string(cases_of(evidence_of(*op)))});
-  page += "\n## Kernels to come\n\nOf the kernels behind DeepSeek V2, V3 and R1 in SGLang (`dodona list --inventory` lists all):\n\n";
-  page += header({"kernel", "category", "source", "used by"});
-  for (const ops::Kernel& kernel : ops::kernels())
-    if (ops::op_of(kernel) == nullptr)
-      page += row({code(std::string(kernel.name)), std::string(kernel.category), cell(std::string(name(kernel.source))),
-                   cell(std::string(kernel.used_by))});
   std::vector<Category> categories;
   for (const auto& op : registry().all())
     if (std::find(categories.begin(), categories.end(), op->info().category) == categories.end()) categories.push_back(op->info().category);
