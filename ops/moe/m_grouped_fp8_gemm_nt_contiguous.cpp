@@ -63,15 +63,17 @@ void golden(const Call& op, const Exec& exec, Reference* reference) {
   const GoldenOutput out(op.d, reference, "d");
   out.make_open();
   const std::int64_t n = op.b.size(1);
+  const auto indices = ints_of(op.m_indices);
   for (std::int64_t i = 0; i < op.d.elements(); ++i)
-    if (ints_of(op.m_indices)[static_cast<std::size_t>(i / n)] < 0) out.leave_open(i);
+    if (indices[static_cast<std::size_t>(i / n)] < 0) out.leave_open(i);
   deep_gemm_golden(groups_of(op, shift), out, reference != nullptr, scaling, exec);
 }
 
 void clear_padding(const Call& op) {
   const std::int64_t row_bytes = op.b.size(1) * 2;
+  const auto indices = ints_of(op.m_indices);
   for (std::int64_t i = 0; i < op.a.size(0); ++i)
-    if (ints_of(op.m_indices)[static_cast<std::size_t>(i)] < 0) std::fill_n(op.d.as<std::byte>() + i * row_bytes, row_bytes, std::byte{0});
+    if (indices[static_cast<std::size_t>(i)] < 0) std::fill_n(op.d.as<std::byte>() + i * row_bytes, row_bytes, std::byte{0});
 }
 
 void fast(const Call& op, const Exec& exec) {

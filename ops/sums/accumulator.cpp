@@ -162,15 +162,58 @@ Bounded contiguous_sum(const Terms& t) {
 
 // ---- Order::steps
 
-/// What is left of |x| below the grid of `unit`, a power of two.
-double cut(double x, double unit) {
-  const double magnitude = std::fabs(x);
-  return magnitude - std::floor(magnitude / unit) * unit;
+/// Four doubles in whatever registers there are; the second form may lie anywhere. Written out, for no compiler makes them of loops here.
+typedef double Lanes __attribute__((vector_size(32)));
+typedef double LanesInMemory __attribute__((vector_size(32), aligned(8), may_alias));
+typedef std::int32_t WholeLanes __attribute__((vector_size(16)));
+typedef long long BitLanes __attribute__((vector_size(32)));
+constexpr std::size_t lanes = 4;
+
+double total(const Lanes& x) {
+  return (x[0] + x[1]) + (x[2] + x[3]);
 }
+
+/// A step's products, a few at a time; what is left of the last ones is zeros, which change no sum.
+struct Step {
+  static constexpr std::size_t most = 32 / lanes;
+  std::array<Lanes, most> products;
+  std::size_t count;
+
+  Step(const Terms& t, std::size_t begin, std::size_t end) : count((end - begin + lanes - 1) / lanes) {
+    const double *const a = t.a.values.data() + begin, *const b = t.b.values.data() + begin;
+    const std::size_t whole = (end - begin) / lanes;
+    for (std::size_t i = 0; i < whole; ++i)
+      products[i] = *reinterpret_cast<const LanesInMemory*>(a + i * lanes) * *reinterpret_cast<const LanesInMemory*>(b + i * lanes);
+    if (whole == count) return;
+    products[whole] = Lanes{};
+    for (std::size_t i = whole * lanes; i < end - begin; ++i) products[whole][i % lanes] = a[i] * b[i];
+  }
+  double sum() const {
+    Lanes sums{};
+    for (std::size_t i = 0; i < count; ++i) sums += products[i];
+    return total(sums);
+  }
+};
 
 constexpr int none = -1000;
 int exponent_of(double magnitude) {
   return magnitude > 0 ? std::ilogb(magnitude) : none;
+}
+
+/// What of a step's products is left below the grid, a power of two, of which no product is 2^31 times: that number's whole part is an
+/// integer of 32 bits, which the oldest processors tell two at once.
+BySign cut_by_grid(const Step& step, double grid) {
+  Lanes all{}, signed_ones{};
+  const double inverse = 1 / grid;
+  for (std::size_t i = 0; i < step.count; ++i) {
+    const BitLanes bits_of = reinterpret_cast<BitLanes>(step.products[i]);
+    const Lanes magnitude = reinterpret_cast<Lanes>(bits_of & 0x7FFFFFFFFFFFFFFF);
+    const Lanes left = magnitude - __builtin_convertvector(__builtin_convertvector(magnitude * inverse, WholeLanes), Lanes) * grid;
+    all += left;
+    signed_ones += reinterpret_cast<Lanes>(reinterpret_cast<BitLanes>(left) | (bits_of & (-0x7FFFFFFFFFFFFFFF - 1)));
+  }
+  const double both = total(all), difference = total(signed_ones);
+  return {(both + difference) / 2, (both - difference) / 2};
 }
 
 /// Bound of what a tensor core loses on an ascending sum whose partial sums at whole steps stay within `largest` in magnitude.
@@ -196,11 +239,10 @@ double lost_by_steps(const Terms& t, double largest) {
     const int least_exponent = std::max(products_exponent, exponent_of(std::fabs(sum) - lost()));
     const double grid = std::ldexp(1.0, std::max(products_exponent, exponent_of(largest + lost())) - unit.addend_bits);
     if (products_exponent > last_exponent) lost_sums += std::ldexp(1.0, products_exponent - unit.addend_bits);
-    for (std::size_t k = begin; k < end; ++k) {
-      const double product = t.product(k);
-      (product > 0 ? lost_positive : lost_negative) += cut(product, grid);
-      sum += product;
-    }
+    const Step step(t, begin, end);
+    const BySign cut = cut_by_grid(step, grid);
+    lost_positive += cut.positive, lost_negative += cut.negative;
+    sum += step.sum();
     const int sum_exponent = exponent_of(std::fabs(sum) + lost());
     if (sum_exponent - unit.sum_bits > least_exponent - unit.addend_bits) lost_sums += std::ldexp(1.0, sum_exponent - unit.sum_bits);
     last_exponent = products_exponent;
@@ -215,7 +257,7 @@ Bounded stepwise_sum(const Terms& t) {
   const auto products = static_cast<std::size_t>(t.accumulator.unit->products);
   double sum = 0, largest = 0;
   for (std::size_t begin = t.begin; begin < t.end; begin += products) {
-    for (std::size_t k = begin; k < std::min(begin + products, t.end); ++k) sum += t.product(k);
+    sum += Step(t, begin, std::min(begin + products, t.end)).sum();
     largest = std::max(largest, std::fabs(sum));
   }
   return {plain.exact, std::max(plain.slack, lost_by_steps(t, largest))};
