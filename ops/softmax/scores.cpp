@@ -37,7 +37,8 @@ double lost_by_fp8_steps(const double* query, const double* key, std::int64_t wi
     Line l{.type = DType::f8_e4m3, .k = static_cast<std::size_t>(width)};
     l.values.assign(numbers, numbers + width);
     for (const double x : l.values)
-      l.exponents.push_back(static_cast<std::int16_t>(std::isfinite(x) && x != 0 ? std::max(std::ilogb(x), smallest_normal) : 0));
+      l.exponents.push_back(x == 0 ? exponent_of_zero
+                                   : static_cast<std::int16_t>(std::isfinite(x) ? std::max(std::ilogb(x), smallest_normal) : 0));
     return l;
   };
   return sum_of(hopper_fp8, line(query), line(key), true).slack;

@@ -6,7 +6,7 @@
 #include <cstdlib>
 #include <limits>
 
-#include "ops/sums/contiguous_lanes.h"
+#include "ops/sums/eight_lines.h"
 #include "ops/sums/lines_together.h"
 
 namespace dodona::ops {
@@ -49,12 +49,6 @@ struct BySign {
   }
 };
 
-double plain_sum(const Terms& t) {
-  double sum = 0;
-  for (std::size_t k = t.begin; k < t.end; ++k) sum += t.product(k);
-  return sum;
-}
-
 // ---- Order::exact
 
 constexpr std::int64_t fp32_holds = std::int64_t{1} << 24;
@@ -67,20 +61,14 @@ Bounded exact_sum(const Terms& t) {
   return t.judged && std::abs(sum) > fp32_holds ? rounded_f32(exact) : exact;
 }
 
-// ---- Order::any
+// ---- Order::any and Order::steps
 
-/// One rounding of 2^-24 for every addition. No partial sum exceeds the sum of all positive products, or of all negative ones.
-Bounded sum_in_any_order(const Terms& t) {
-  if (!t.judged) return {plain_sum(t)};
-  double sum = 0;
-  BySign magnitudes;
-  for (std::size_t k = t.begin; k < t.end; ++k) {
-    const double product = t.product(k);
-    sum += product;
-    magnitudes.add(product);
-  }
-  if (!std::isfinite(sum)) return {sum};
-  return {sum, t.count() * f32_eps * std::max(magnitudes.positive, magnitudes.negative)};
+/// Any: one rounding of 2^-24 for every addition. No partial sum exceeds the sum of all positive products, or of all negative ones. Steps:
+/// every accumulator may also do the fp32 additions of a better one.
+Bounded bounded(const Accumulator& accumulator, double count, const StepSums& s, bool judged) {
+  if (!judged || !std::isfinite(s.sum)) return {s.sum};
+  const double any = count * f32_eps * std::max(s.positive, s.negative);
+  return {s.sum, accumulator.order == Order::steps ? std::max(any, s.lost) : any};
 }
 
 // ---- Order::contiguous
@@ -157,110 +145,12 @@ Bounded bounded(const Terms& t, const ContiguousSums& s) {
 }
 
 Bounded contiguous_sum(const Terms& t) {
-  return t.judged ? bounded(t, contiguous_sums(t)) : Bounded{plain_sum(t)};
+  return bounded(t, contiguous_sums(t));
 }
-
-// ---- Order::steps
-
-/// Four doubles in whatever registers there are; the second form may lie anywhere. Written out, for no compiler makes them of loops here.
-typedef double Lanes __attribute__((vector_size(32)));
-typedef double LanesInMemory __attribute__((vector_size(32), aligned(8), may_alias));
-typedef std::int32_t WholeLanes __attribute__((vector_size(16)));
-typedef long long BitLanes __attribute__((vector_size(32)));
-constexpr std::size_t lanes = 4;
-
-double total(const Lanes& x) {
-  return (x[0] + x[1]) + (x[2] + x[3]);
-}
-
-/// A step's products, a few at a time; what is left of the last ones is zeros, which change no sum.
-struct Step {
-  static constexpr std::size_t most = 32 / lanes;
-  std::array<Lanes, most> products;
-  std::size_t count;
-
-  Step(const Terms& t, std::size_t begin, std::size_t end) : count((end - begin + lanes - 1) / lanes) {
-    const double *const a = t.a.values.data() + begin, *const b = t.b.values.data() + begin;
-    const std::size_t whole = (end - begin) / lanes;
-    for (std::size_t i = 0; i < whole; ++i)
-      products[i] = *reinterpret_cast<const LanesInMemory*>(a + i * lanes) * *reinterpret_cast<const LanesInMemory*>(b + i * lanes);
-    if (whole == count) return;
-    products[whole] = Lanes{};
-    for (std::size_t i = whole * lanes; i < end - begin; ++i) products[whole][i % lanes] = a[i] * b[i];
-  }
-  double sum() const {
-    Lanes sums{};
-    for (std::size_t i = 0; i < count; ++i) sums += products[i];
-    return total(sums);
-  }
-};
 
 constexpr int none = -1000;
 int exponent_of(double magnitude) {
   return magnitude > 0 ? std::ilogb(magnitude) : none;
-}
-
-/// What of a step's products is left below the grid, a power of two, of which no product is 2^31 times: that number's whole part is an
-/// integer of 32 bits, which the oldest processors tell two at once.
-BySign cut_by_grid(const Step& step, double grid) {
-  Lanes all{}, signed_ones{};
-  const double inverse = 1 / grid;
-  for (std::size_t i = 0; i < step.count; ++i) {
-    const BitLanes bits_of = reinterpret_cast<BitLanes>(step.products[i]);
-    const Lanes magnitude = reinterpret_cast<Lanes>(bits_of & 0x7FFFFFFFFFFFFFFF);
-    const Lanes left = magnitude - __builtin_convertvector(__builtin_convertvector(magnitude * inverse, WholeLanes), Lanes) * grid;
-    all += left;
-    signed_ones += reinterpret_cast<Lanes>(reinterpret_cast<BitLanes>(left) | (bits_of & (-0x7FFFFFFFFFFFFFFF - 1)));
-  }
-  const double both = total(all), difference = total(signed_ones);
-  return {(both + difference) / 2, (both - difference) / 2};
-}
-
-/// Bound of what a tensor core loses on an ascending sum whose partial sums at whole steps stay within `largest` in magnitude.
-///
-/// At each step every product is cut toward zero to a multiple of u = 2^(e-addend_bits), e the largest exponent among the step's products
-/// and the accumulator. So a product loses exactly |p| mod u. A larger u loses no less, so e is taken for an accumulator of magnitude
-/// `largest` plus what may have been lost so far. Losses of positive products lower the sum and those of negative ones raise it.
-/// The accumulator has no more than sum_bits below its exponent, and none below addend_bits under the last step's products: only larger
-/// products make it lose some. The new sum is cut where it has more than sum_bits above the grid of its addends: where it outgrows the
-/// exponents of all of them, or nearly does.
-double lost_by_steps(const Terms& t, double largest) {
-  const quant::tensor_core::MmaSpec& unit = *t.accumulator.unit;
-  const auto products = static_cast<std::size_t>(unit.products);
-  double lost_positive = 0, lost_negative = 0, lost_sums = 0, sum = 0;
-  const auto lost = [&] { return std::max(lost_positive, lost_negative) + lost_sums; };
-  int last_exponent = -none;  // the first accumulator is zero
-  for (std::size_t begin = t.begin; begin < t.end; begin += products) {
-    const std::size_t end = std::min(begin + products, t.end);
-    int products_exponent = none;
-    for (std::size_t k = begin; k < end; ++k)
-      if (t.a.values[k] != 0 && t.b.values[k] != 0) products_exponent = std::max(products_exponent, t.a.exponents[k] + t.b.exponents[k]);
-    if (products_exponent == none) continue;
-    const int least_exponent = std::max(products_exponent, exponent_of(std::fabs(sum) - lost()));
-    const double grid = std::ldexp(1.0, std::max(products_exponent, exponent_of(largest + lost())) - unit.addend_bits);
-    if (products_exponent > last_exponent) lost_sums += std::ldexp(1.0, products_exponent - unit.addend_bits);
-    const Step step(t, begin, end);
-    const BySign cut = cut_by_grid(step, grid);
-    lost_positive += cut.positive, lost_negative += cut.negative;
-    sum += step.sum();
-    const int sum_exponent = exponent_of(std::fabs(sum) + lost());
-    if (sum_exponent - unit.sum_bits > least_exponent - unit.addend_bits) lost_sums += std::ldexp(1.0, sum_exponent - unit.sum_bits);
-    last_exponent = products_exponent;
-  }
-  return lost();
-}
-
-/// Every accumulator may also do the fp32 additions of a better one.
-Bounded stepwise_sum(const Terms& t) {
-  const Bounded plain = sum_in_any_order(t);
-  if (!t.judged || !std::isfinite(plain.exact)) return plain;
-  const auto products = static_cast<std::size_t>(t.accumulator.unit->products);
-  double sum = 0, largest = 0;
-  for (std::size_t begin = t.begin; begin < t.end; begin += products) {
-    sum += Step(t, begin, std::min(begin + products, t.end)).sum();
-    largest = std::max(largest, std::fabs(sum));
-  }
-  return {plain.exact, std::max(plain.slack, lost_by_steps(t, largest))};
 }
 
 // ---- Order::blocks
@@ -368,12 +258,14 @@ Bounded sum_by_block_steps(const Terms& t) {
 
 // ---- promotion
 
-using SumOf = Bounded (*)(const Terms&);
-/// By Order.
-constexpr std::array<SumOf, 6> sums{exact_sum, sum_in_any_order, contiguous_sum, stepwise_sum, blockwise_sum, sum_by_block_steps};
-
-Bounded sum_by(const Terms& t) {
-  return sums[static_cast<std::size_t>(t.accumulator.order)](t);
+/// Of orders whose lines are not taken together.
+Bounded sum_alone(const Terms& t) {
+  switch (t.accumulator.order) {
+    case Order::exact: return exact_sum(t);
+    case Order::blocks: return blockwise_sum(t);
+    case Order::block_steps: return sum_by_block_steps(t);
+    default: return contiguous_sum(t);
+  }
 }
 
 double scale_at(const Line& line, std::size_t k) {
@@ -398,70 +290,127 @@ Bounded scaled_span(const Bounded& sum, double a_scale, double b_scale) {
 
 /// Sums of spans of K times the scales of both, added in fp32 in any order: a rounding of each addition, fused or not, none of which
 /// exceeds the sum of all positive spans, or of all negative ones; partial sums may be flushed. Integers that fp32 holds lose nothing.
-Bounded promoted_sum(const Terms& t) {
-  const auto every = static_cast<std::size_t>(t.accumulator.promote_every);
-  Bounded sum;
-  double positive = 0, negative = 0, spans = 0;
-  bool scaled_spans = false;
-  for (std::size_t begin = t.begin; begin < t.end; begin += every) {
-    const Bounded plain = sum_by({t.accumulator, t.a, t.b, begin, std::min(begin + every, t.end), t.judged});
-    const bool scaled = !t.a.scales.empty() || !t.b.scales.empty();
-    scaled_spans = scaled_spans || scaled;
-    const Bounded part = scaled ? scaled_span(plain, scale_at(t.a, begin), scale_at(t.b, begin)) : plain;
-    if (std::isfinite(part.exact)) (part.exact > 0 ? positive : negative) += std::fabs(part.exact);
-    sum = sum + part;
-    spans += 1;
+class SpansAdded {
+ public:
+  void add(const Bounded& plain, const Line& a, const Line& b, std::size_t begin) {
+    const bool scaled = !a.scales.empty() || !b.scales.empty();
+    scaled_ = scaled_ || scaled;
+    const Bounded part = scaled ? scaled_span(plain, scale_at(a, begin), scale_at(b, begin)) : plain;
+    if (std::isfinite(part.exact)) (part.exact > 0 ? positive_ : negative_) += std::fabs(part.exact);
+    sum_ = sum_ + part;
+    spans_ += 1;
   }
-  const double farthest = std::max(positive, negative) + (std::isfinite(sum.exact) ? sum.slack : 0.0);
-  // Finite spans that add up to an infinity meet one of the other sign.
-  if (!t.judged || !std::isfinite(sum.exact)) return {sum.exact, 0.0, sum.open || (std::isinf(sum.exact) && farthest > largest_f32)};
-  if (t.accumulator.order == Order::exact && !scaled_spans && farthest <= static_cast<double>(fp32_holds)) return sum;
-  if (farthest > largest_f32) return {sum.exact, 0.0, true};
-  return sum.widened(spans * (f32_eps * farthest + (farthest > 0 ? flush_floor : 0.0)));
+  Bounded total(Order order, bool judged) const {
+    const double farthest = std::max(positive_, negative_) + (std::isfinite(sum_.exact) ? sum_.slack : 0.0);
+    // Finite spans that add up to an infinity meet one of the other sign.
+    if (!judged || !std::isfinite(sum_.exact)) return {sum_.exact, 0.0, sum_.open || (std::isinf(sum_.exact) && farthest > largest_f32)};
+    if (order == Order::exact && !scaled_ && farthest <= static_cast<double>(fp32_holds)) return sum_;
+    if (farthest > largest_f32) return {sum_.exact, 0.0, true};
+    return sum_.widened(spans_ * (f32_eps * farthest + (farthest > 0 ? flush_floor : 0.0)));
+  }
+
+ private:
+  Bounded sum_;
+  double positive_ = 0, negative_ = 0, spans_ = 0;
+  bool scaled_ = false;
+};
+
+std::size_t length(const Line& line) {
+  return std::max(line.values.size(), line.integers.size());
+}
+
+/// Products of a span, 0 for all of K in one. Steps are followed in each part from zero, and the parts added as spans without scales.
+std::size_t span_length(const Accumulator& accumulator, std::size_t k) {
+  if (accumulator.promote_every > 0) return static_cast<std::size_t>(accumulator.promote_every);
+  if (accumulator.order != Order::steps || accumulator.parts <= 1) return 0;
+  return static_cast<std::size_t>(std::max<std::int64_t>(accumulator.part_length(static_cast<std::int64_t>(k)), 1));
+}
+
+/// [line / 8][k][8] of something that lines have for every k.
+template <class T, class Of>
+std::vector<T> by_eights(std::span<const Line> lines, const Of& of) {
+  const std::size_t k = length(lines.front()), together = lines_together;
+  std::vector<T> eights((lines.size() + together - 1) / together * k * together);
+  for (std::size_t i = 0; i < lines.size(); ++i) {
+    T* const to = eights.data() + i / together * k * together + i % together;
+    for (std::size_t e = 0; e < k; ++e) to[e * together] = of(lines[i])[e];
+  }
+  return eights;
 }
 
 }  // namespace
 
 Bounded sum_of(const Accumulator& accumulator, const Line& a, const Line& b, bool judged) {
-  const std::size_t k = std::max(a.values.size(), a.integers.size());
-  if (accumulator.promote_every > 0) return promoted_sum({accumulator, a, b, 0, k, judged});
-  // Steps are followed in each part from zero, and the parts added as spans without scales.
-  if (accumulator.order == Order::steps && accumulator.parts > 1) {
-    Accumulator by_part = accumulator;
-    by_part.promote_every = std::max<std::int64_t>(accumulator.part_length(static_cast<std::int64_t>(k)), 1);
-    return promoted_sum({by_part, a, b, 0, k, judged});
-  }
-  return sum_by({accumulator, a, b, 0, k, judged});
+  Bounded sum;
+  LinesTogether(accumulator, {&a, 1}, judged, default_isa()).sums_with(b, {&sum, 1});
+  return sum;
 }
 
 LinesTogether::LinesTogether(const Accumulator& accumulator, std::span<const Line> lines, bool judged, Isa isa)
     : accumulator_(accumulator), lines_(lines), judged_(judged), isa_(isa) {
-  if (!judged || accumulator.order != Order::contiguous || accumulator.promote_every > 0 || lines.size() < 2) return;
-  const std::size_t k = lines.front().values.size(), together = lines_together;
-  eights_.resize((lines.size() + together - 1) / together * k * together);
-  for (std::size_t i = 0; i < lines.size(); ++i) {
-    double* const to = eights_.data() + i / together * k * together + i % together;
-    for (std::size_t e = 0; e < k; ++e) to[e * together] = lines[i].values[e];
+  const Order order = accumulator.order;
+  if (lines.empty() || (order != Order::any && order != Order::steps && order != Order::contiguous)) return;
+  contiguous_ = order == Order::contiguous && judged;
+  if (contiguous_ && lines.size() == 1) return;
+  together_ = true;
+  eights_ = by_eights<double>(lines, [](const Line& line) { return line.values.data(); });
+  if (judged && order == Order::steps) exponents_ = by_eights<std::int16_t>(lines, [](const Line& line) { return line.exponents.data(); });
+}
+
+void LinesTogether::span_sums(const Line& b, std::size_t begin, std::size_t end, std::span<Bounded> results) const {
+  const std::size_t together = lines_together, k = b.values.size();
+  if (!together_) {
+    for (std::size_t i = 0; i < lines_.size(); ++i) results[i] = sum_alone({accumulator_, lines_[i], b, begin, end, judged_});
+    return;
+  }
+  for (std::size_t first = 0; first < lines_.size(); first += together) {
+    const std::size_t last = std::min(first + together, lines_.size());
+    const double* const eight = eights_.data() + first * k + begin * together;
+    if (contiguous_) {
+      std::array<ContiguousSums, lines_together> sums;
+      dispatch<ContiguousLinesKernel>(isa_, ContiguousLines{.lines = eight,
+                                                            .column = b.values.data() + begin,
+                                                            .k = static_cast<std::int64_t>(end - begin),
+                                                            .line_normal = smallest_normal(lines_[first].type),
+                                                            .column_normal = smallest_normal(b.type),
+                                                            .sums = sums.data()});
+      for (std::size_t i = first; i < last; ++i) results[i] = bounded({accumulator_, lines_[i], b, begin, end, true}, sums[i - first]);
+    } else {
+      std::array<StepSums, lines_together> sums;
+      StepLines steps{.lines = eight,
+                      .column = b.values.data() + begin,
+                      .exponents = nullptr,
+                      .column_exponents = nullptr,
+                      .k = static_cast<std::int64_t>(end - begin),
+                      .products = 0,
+                      .addend_bits = 0,
+                      .sum_bits = 0,
+                      .question = judged_ ? StepQuestion::magnitudes : StepQuestion::sum,
+                      .sums = sums.data()};
+      if (!exponents_.empty()) {
+        steps.exponents = exponents_.data() + first * k + begin * together;
+        steps.column_exponents = b.exponents.data() + begin;
+        steps.products = accumulator_.unit->products;
+        steps.addend_bits = accumulator_.unit->addend_bits, steps.sum_bits = accumulator_.unit->sum_bits;
+        steps.question = StepQuestion::lost;
+      }
+      dispatch<StepLinesKernel>(isa_, steps);
+      for (std::size_t i = first; i < last; ++i)
+        results[i] = bounded(accumulator_, static_cast<double>(end - begin), sums[i - first], judged_);
+    }
   }
 }
 
 void LinesTogether::sums_with(const Line& b, std::span<Bounded> results) const {
-  if (eights_.empty()) {
-    for (std::size_t i = 0; i < lines_.size(); ++i) results[i] = sum_of(accumulator_, lines_[i], b, judged_);
-    return;
+  const std::size_t k = length(b), span = span_length(accumulator_, k);
+  if (span == 0) return span_sums(b, 0, k, results);
+  std::vector<SpansAdded> totals(lines_.size());
+  std::vector<Bounded> plain(lines_.size());
+  for (std::size_t begin = 0; begin < k; begin += span) {
+    span_sums(b, begin, std::min(begin + span, k), plain);
+    for (std::size_t i = 0; i < totals.size(); ++i) totals[i].add(plain[i], lines_[i], b, begin);
   }
-  const std::size_t k = b.values.size(), together = lines_together;
-  for (std::size_t first = 0; first < lines_.size(); first += together) {
-    std::array<ContiguousSums, lines_together> eight;
-    dispatch<ContiguousLinesKernel>(isa_, ContiguousLines{.lines = eights_.data() + first * k,
-                                                          .column = b.values.data(),
-                                                          .k = static_cast<std::int64_t>(k),
-                                                          .line_normal = smallest_normal(lines_[first].type),
-                                                          .column_normal = smallest_normal(b.type),
-                                                          .sums = eight.data()});
-    for (std::size_t i = first; i < std::min(first + together, lines_.size()); ++i)
-      results[i] = bounded({accumulator_, lines_[i], b, 0, k, true}, eight[i - first]);
-  }
+  for (std::size_t i = 0; i < totals.size(); ++i) results[i] = totals[i].total(accumulator_.order, judged_);
 }
 
 }  // namespace dodona::ops

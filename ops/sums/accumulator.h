@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "ops/base/bounded.h"
+#include "ops/sums/eight_lines.h"
 #include "quant/tensor_core/unit.h"
 
 namespace dodona::ops {
@@ -103,7 +104,7 @@ struct Line {
   DType type{};
   std::size_t k = 0;
   std::vector<double> values;           ///< Order::steps: as the unit takes them
-  std::vector<std::int16_t> exponents;  ///< of their representations, for Order::steps
+  std::vector<std::int16_t> exponents;  ///< of their representations, for Order::steps; of zeros exponent_of_zero
   std::vector<std::int16_t> integers;   ///< instead of `values`, in units of `unit`
   double unit = 1;                      ///< e2m1 counts halves
   std::vector<double> scales;           ///< of its blocks along K; empty: 1

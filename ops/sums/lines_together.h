@@ -9,7 +9,7 @@
 
 namespace dodona::ops {
 
-/// Lines whose sums with a column are taken together, where the order allows that: the same numbers in less time.
+/// Lines whose sums with a column are taken together, eight in a vector, where the order allows that; else one after the other.
 class LinesTogether {
  public:
   /// Both are kept by reference.
@@ -18,11 +18,16 @@ class LinesTogether {
   void sums_with(const Line& b, std::span<Bounded> results) const;
 
  private:
+  /// Of products [begin, end) alone, before scales.
+  void span_sums(const Line& b, std::size_t begin, std::size_t end, std::span<Bounded> results) const;
+
   const Accumulator& accumulator_;
   std::span<const Line> lines_;
   bool judged_;
   Isa isa_;
-  std::vector<double> eights_;  ///< [lines / 8][k][8]; empty: one line after the other
+  bool together_ = false, contiguous_ = false;  ///< eight lines are, and with the question of Order::contiguous
+  std::vector<double> eights_;                  ///< [lines / 8][k][8]
+  std::vector<std::int16_t> exponents_;         ///< likewise, where steps are followed
 };
 
 }  // namespace dodona::ops

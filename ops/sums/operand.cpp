@@ -71,6 +71,8 @@ void decode_for_unit(const Operand& operand, std::int64_t line, const quant::ten
   decoded.values.resize(ascending ? decoded.k : static_cast<std::size_t>(quant::tensor_core::padded_k(unit, operand.k)));
   decoded.exponents.resize(decoded.values.size());
   quant::tensor_core::decode_line(unit, operand.type, codes, operand.k, decoded.values.data(), decoded.exponents.data());
+  for (std::size_t k = 0; k < decoded.values.size(); ++k)
+    if (decoded.values[k] == 0) decoded.exponents[k] = exponent_of_zero;
 }
 
 }  // namespace

@@ -11,6 +11,7 @@ namespace dodona::ops {
 namespace {
 
 constexpr double largest_f32 = std::numeric_limits<float>::max();
+constexpr std::int64_t most_lines = 64;  // decoded at a time
 
 struct FactorValue {
   float value;
@@ -102,28 +103,39 @@ void golden_products(std::span<const Product> products, const Accumulator& model
   // Without slack the sum is the same and wants less of its operands.
   const bool in_order = model.unit != nullptr && model.unit->reading == quant::tensor_core::MmaReading::as_they_are;
   if (!judged && model.order == Order::steps && in_order) accumulator.order = Order::any;
-  constexpr std::int64_t most_rows = 64;  // decoded at a time
-  for (const Product& p : products)
-    for (std::int64_t first = 0; p.b.count > 0 && first < p.a.count; first += most_rows) {
-      std::vector<Line> rows(static_cast<std::size_t>(std::min(most_rows, p.a.count - first)));
-      for (std::size_t i = 0; i < rows.size(); ++i) decode_line(p.a, first + static_cast<std::int64_t>(i), accumulator, rows[i]);
-      const LinesTogether together(accumulator, rows, judged, exec.isa);
+  for (const Product& p : products) {
+    // The side with more lines is taken several lines together: products have no sides.
+    const bool turned = p.a.count < lines_together && p.a.count < p.b.count;
+    const Operand &lines = turned ? p.b : p.a, &columns = turned ? p.a : p.b;
+    const auto put_some = [&](std::int64_t first, int threads) {
+      std::vector<Line> some(static_cast<std::size_t>(std::min(most_lines, lines.count - first)));
+      for (std::size_t i = 0; i < some.size(); ++i) decode_line(lines, first + static_cast<std::int64_t>(i), accumulator, some[i]);
+      const LinesTogether together(accumulator, some, judged, exec.isa);
       // Some runs of columns for each thread; a run has one room for its columns.
-      const std::int64_t runs = std::min(p.b.count, std::max<std::int64_t>(p.b.count / 16, 8 * exec.threads));
-      const double cost = static_cast<double>(rows.size()) * static_cast<double>(p.a.k * p.b.count / runs);
-      parallel_for(exec.threads, runs, cost, [&](std::int64_t run) {
+      const std::int64_t runs = std::min(columns.count, std::max<std::int64_t>(columns.count / 16, 8 * threads));
+      const double cost = static_cast<double>(some.size()) * static_cast<double>(lines.k * columns.count / runs);
+      parallel_for(threads, runs, cost, [&](std::int64_t run) {
         Line column;
-        std::vector<Bounded> sums(rows.size());
-        for (std::int64_t j = p.b.count * run / runs; j < p.b.count * (run + 1) / runs; ++j) {
-          decode_line(p.b, j, accumulator, column);
+        std::vector<Bounded> sums(some.size());
+        for (std::int64_t j = columns.count * run / runs; j < columns.count * (run + 1) / runs; ++j) {
+          decode_line(columns, j, accumulator, column);
           together.sums_with(column, sums);
-          for (std::size_t i = 0; i < rows.size(); ++i) {
-            const std::int64_t row = first + static_cast<std::int64_t>(i);
-            out.put(p.place(row, j), finished(p.epilogue, sums[i], row, j));
+          for (std::size_t i = 0; i < some.size(); ++i) {
+            const std::int64_t line = first + static_cast<std::int64_t>(i), row = turned ? j : line, of_row = turned ? line : j;
+            out.put(p.place(row, of_row), finished(p.epilogue, sums[i], row, of_row));
           }
         }
       });
+    };
+    if (columns.count == 0) continue;
+    const std::int64_t blocks = (lines.count + most_lines - 1) / most_lines;
+    if (turned) {
+      const double cost = static_cast<double>(most_lines * columns.count * lines.k);
+      parallel_for(exec.threads, blocks, cost, [&](std::int64_t block) { put_some(block * most_lines, 1); });
+    } else {
+      for (std::int64_t block = 0; block < blocks; ++block) put_some(block * most_lines, exec.threads);
     }
+  }
 }
 
 void golden_products(std::span<const Product> products, const Accumulator& accumulator, const Tensor& out, Reference* reference,

@@ -394,5 +394,74 @@ TEST(Products, LinesThatAreTakenTogetherHaveTheSumsThatEachHasAlone) {
       }
 }
 
+/// What a unit loses, written as the contract has it: product by product, with an accumulator of `largest` throughout.
+double lost_by_steps(const Line& a, const Line& b, const hw::MmaSpec& unit, double largest) {
+  constexpr int none = -1000;
+  const auto exponent_of = [](double x) { return x > 0 ? std::ilogb(x) : none; };
+  double lost_positive = 0, lost_negative = 0, lost_sums = 0, sum = 0;
+  const auto lost = [&] { return std::max(lost_positive, lost_negative) + lost_sums; };
+  int last_exponent = -none;
+  for (std::size_t begin = 0; begin < a.values.size(); begin += static_cast<std::size_t>(unit.products)) {
+    const std::size_t end = std::min(begin + static_cast<std::size_t>(unit.products), a.values.size());
+    int largest_exponent = none;
+    for (std::size_t k = begin; k < end; ++k)
+      if (a.values[k] != 0 && b.values[k] != 0) largest_exponent = std::max(largest_exponent, a.exponents[k] + b.exponents[k]);
+    if (largest_exponent == none) continue;
+    const int least_exponent = std::max(largest_exponent, exponent_of(std::fabs(sum) - lost()));
+    const double grid = std::ldexp(1.0, std::max(largest_exponent, exponent_of(largest + lost())) - unit.addend_bits);
+    if (largest_exponent > last_exponent) lost_sums += std::ldexp(1.0, largest_exponent - unit.addend_bits);
+    for (std::size_t k = begin; k < end; ++k) {
+      const double product = a.values[k] * b.values[k];
+      (product > 0 ? lost_positive : lost_negative) += std::fmod(std::fabs(product), grid);
+      sum += product;
+    }
+    const int exponent = exponent_of(std::fabs(sum) + lost());
+    if (exponent - unit.sum_bits > least_exponent - unit.addend_bits) lost_sums += std::ldexp(1.0, exponent - unit.sum_bits);
+    last_exponent = largest_exponent;
+  }
+  return lost();
+}
+
+TEST(Products, StepsAreFollowedOfEightLinesTogetherAsOfOne) {
+  for (const Model& model : models)
+    for (const std::int64_t count : {1, 8, 21})
+      for (const bool wide : {false, true}) {
+        const DType type = model.unit->types[0], other = bits(type) == 8 ? model.unit->types[1] : type;
+        Tensor a = codes(type, {count, 203}, 41, wide), b = codes(other, {3, 203}, 42, wide);
+        for (std::int64_t k = 32; k < 96; ++k) quant::set(b, 203 + k, 0.0);
+        quant::set(a, 5, INFINITY);
+        const Accumulator steps{Order::steps, model.unit};
+        std::vector<Line> lines_of_a(static_cast<std::size_t>(count));
+        for (std::size_t i = 0; i < lines_of_a.size(); ++i) decode_line(lines(a), static_cast<std::int64_t>(i), steps, lines_of_a[i]);
+        for (const Isa isa : available_isas())
+          for (std::int64_t j = 0; j < 3; ++j) {
+            Line column;
+            decode_line(lines(b), j, steps, column);
+            std::vector<Bounded> sums(lines_of_a.size());
+            LinesTogether(steps, lines_of_a, true, isa).sums_with(column, sums);
+            for (std::size_t i = 0; i < sums.size(); ++i) {
+              const Line& line = lines_of_a[i];
+              double sum = 0, positive = 0, negative = 0, largest = 0;
+              for (std::size_t k = 0; k < line.values.size(); ++k) {
+                const double product = line.values[k] * column.values[k];
+                sum += product;
+                (product > 0 ? positive : negative) += std::fabs(product);
+                if ((k + 1) % static_cast<std::size_t>(model.unit->products) == 0 || k + 1 == line.values.size())
+                  largest = std::max(largest, std::fabs(sum));
+              }
+              const std::string place = std::string(model.name) + ' ' + std::string(name(isa)) + ' ' + std::to_string(i);
+              if (!std::isfinite(sum)) {
+                EXPECT_FALSE(std::isfinite(sums[i].exact)) << place;
+                continue;
+              }
+              const double slack = std::max(static_cast<double>(line.values.size()) * 0x1p-24 * std::max(positive, negative),
+                                            lost_by_steps(line, column, *model.unit, largest));
+              EXPECT_EQ(sums[i].exact, sum) << place;
+              EXPECT_NEAR(sums[i].slack, slack, slack * 1e-12) << place;
+            }
+          }
+      }
+}
+
 }  // namespace
 }  // namespace dodona::ops
