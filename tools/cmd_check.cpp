@@ -72,7 +72,7 @@ int check(const CheckOptions& options) {
   result.actual_path = options.actual_path;
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   write_text(options.junit, oracle::junit_xml(result, seconds));
-  write_text(options.report, oracle::html_page(result));
+  if (!options.report.empty()) write_text(options.report, oracle::html_page(result));
   const bool good = result.outcome == oracle::Outcome::pass || result.outcome == oracle::Outcome::known_defect;
   const int exit_code = good ? exit_pass : result.outcome == oracle::Outcome::vacuous ? exit_cannot : exit_fail;
   if (options.json) {

@@ -200,6 +200,7 @@ Tensor Tensor::clone() const {
 }
 
 std::int64_t Tensor::offset(std::int64_t linear) const {
+  if (contiguous()) return linear;
   std::int64_t result = 0;
   for (int i = rank() - 1; i >= 0; --i) {
     result += linear % shape_[i] * strides_[i];

@@ -8,6 +8,7 @@
 
 #include "core/flaw.h"
 #include "core/storage.h"
+#include "core/threads.h"
 #include "dodona/error.h"
 #include "oracle/judge/grouping.h"
 #include "oracle/judge/pattern.h"
@@ -44,6 +45,14 @@ struct Rounding {
     return below == -infinity ? -overflow_bound() : value + (below - value) / 2;
   }
   double cell_high(double value) const { return -cell_low(-value); }
+  /// Whether `exact` is within a quarter of a unit in the last place of a power of two, by which every number of such a type lies closer to
+  /// it than to others. Not all that round to it are; of integers and powers of two it alone is.
+  bool is_near(double value, double exact) const {
+    if (!is_float(type) || type == DType::f8_e8m0) return exact == value;
+    return std::fabs(exact - value) <= std::fabs(value) * quarter;
+  }
+
+  double quarter = quant::ulp(type, 1.0) / 4;
 
  private:
   double overflow_bound() const { return quant::max_finite(type) + quant::ulp(type, quant::max_finite(type)) / 2; }
@@ -53,11 +62,16 @@ struct Rounding {
 double share_of_slack(const Rounding& rounding, double exact, double slack, double actual) {
   if (std::isnan(exact) || std::isnan(actual)) return std::isnan(exact) && std::isnan(actual) ? 0.0 : infinity;
   if (std::isinf(exact)) return rounding(exact) == actual ? 0.0 : infinity;
-  double low = rounding.cell_low(actual), high = rounding.cell_high(actual);
+  if (std::isfinite(actual) && actual != 0 && rounding.is_near(actual, exact)) return 0.0;
   // Codes keep the sign of what became zero, where their type has one; sums in fp32 may lose it to flushing.
-  if (rounding.saturating && is_float(rounding.type) && actual == 0) (std::signbit(actual) ? high : low) = 0.0;
-  const double distance = exact < low ? low - exact : exact > high ? exact - high : 0.0;
-  if (distance == 0.0) return 0.0;
+  const bool signed_zero = rounding.saturating && is_float(rounding.type) && actual == 0, negative = std::signbit(actual);
+  double distance = 0;
+  if (exact < actual || (exact == actual && negative)) {
+    distance = (signed_zero && !negative ? 0.0 : rounding.cell_low(actual)) - exact;
+  } else {
+    distance = exact - (signed_zero && negative ? 0.0 : rounding.cell_high(actual));
+  }
+  if (!(distance > 0)) return 0.0;
   return slack > 0 ? distance / slack : infinity;
 }
 
@@ -67,6 +81,7 @@ struct Comparison {
   const ReferenceOutput* reference;
   Judge judge;
   Rounding rounding;
+  double cell_of_zero = rounding.cell_high(0.0);  ///< numbers below it may round to zero
 };
 
 /// Codes that are packed in bytes are compared one by one.
@@ -96,7 +111,10 @@ double share_of_element(const Comparison& c, std::int64_t i, bool same_bits, boo
 
 bool zero_would_pass(const Comparison& c, std::int64_t i) {
   const auto k = static_cast<std::size_t>(i);
-  return share_of_slack(c.rounding, c.reference->exact[k], c.reference->slack[k], 0.0) <= 1.0;
+  const double exact = c.reference->exact[k], slack = c.reference->slack[k];
+  // Far from what rounds to zero.
+  if (std::fabs(exact) > 2 * (slack + c.cell_of_zero)) return false;
+  return share_of_slack(c.rounding, exact, slack, 0.0) <= 1.0;
 }
 
 /// Elements by the rows and groups that they belong to: scales that lie in tiles are counted row by row.
@@ -124,7 +142,7 @@ class OutputJudge {
  public:
   /// `defect_of` is empty where no known defect is to be looked for.
   OutputJudge(const Op& op, const Arguments& arguments, const TensorSpec& spec, const Comparison& comparison, const DefectFinder& defect_of,
-              bool exact_only, bool details)
+              bool exact_only, const JudgeOptions& options)
       : c_(comparison),
         defect_of_(defect_of),
         exact_only_(exact_only),
@@ -135,15 +153,15 @@ class OutputJudge {
     // What upstream leaves to atomics has no bits of its own on an H200 either.
     verdict_.judge = exact_only && !grouped_ ? Judge::exact : spec.judge;
     verdict_.elements = c_.golden.elements();
-    if (details) detail_.share.assign(static_cast<std::size_t>(verdict_.elements), 0.0);
-    for (std::int64_t i = 0; i < verdict_.elements; ++i) judge_element(i);
+    if (options.details) detail_.share.assign(static_cast<std::size_t>(verdict_.elements), 0.0);
+    judge_elements(options.exec.threads);
     verdict_.failing = static_cast<std::int64_t>(detail_.failing.size());
     verdict_.outcome = outcome();
     const LogicalView view = logical_view(op, spec, c_.golden.shape(), arguments);
     verdict_.pattern = grouped_
                            ? groups_.pattern
                            : place_of(out_of_tiles(spec, c_.golden.shape(), detail_.failing), verdict_.compared, view.shape, view.names);
-    if (details) keep_detail();
+    if (options.details) keep_detail();
   }
   OutputVerdict verdict() { return std::move(verdict_); }
 
@@ -172,15 +190,44 @@ class OutputJudge {
     if (!detail_.share.empty()) detail_.share[static_cast<std::size_t>(i)] = share;
   }
 
-  void judge_element(std::int64_t i) {
-    if (open(i)) return note_share(i, std::numeric_limits<double>::quiet_NaN());
-    ++verdict_.compared;
+  /// What is counted of elements, in any order.
+  struct Counts {
+    std::int64_t compared = 0, differing = 0, zero_passes = 0;
+  };
+  /// The element's share, NaN where it is open.
+  double look_at(std::int64_t i, Counts& counts) const {
+    if (open(i)) return std::numeric_limits<double>::quiet_NaN();
+    ++counts.compared;
     const bool same_bits = quant::get_bits(c_.golden, i) == quant::get_bits(c_.actual, i);
-    verdict_.differing += same_bits ? 0 : 1;
-    if (has_slack(i) && zero_would_pass(c_, i)) ++zero_passes_;
-    const double share = share_of(i, same_bits);
-    if (share == 0.0) return;
+    counts.differing += same_bits ? 0 : 1;
+    counts.zero_passes += has_slack(i) && zero_would_pass(c_, i) ? 1 : 0;
+    return share_of(i, same_bits);
+  }
+
+  /// Shares are found side by side; what they say of the output, one after the other.
+  void judge_elements(int threads) {
+    constexpr std::int64_t most = std::int64_t{1} << 20, piece = std::int64_t{1} << 13;
+    std::vector<double> shares(static_cast<std::size_t>(std::min(most, verdict_.elements)));
+    for (std::int64_t first = 0; first < verdict_.elements; first += most) {
+      const std::int64_t count = std::min(most, verdict_.elements - first), pieces = (count + piece - 1) / piece;
+      std::vector<Counts> counts(static_cast<std::size_t>(pieces));
+      parallel_for(threads, pieces, 20.0 * static_cast<double>(std::min(count, piece)), [&](std::int64_t p) {
+        for (std::int64_t i = p * piece; i < std::min(count, (p + 1) * piece); ++i)
+          shares[static_cast<std::size_t>(i)] = look_at(first + i, counts[static_cast<std::size_t>(p)]);
+      });
+      for (const Counts& some : counts) {
+        verdict_.compared += some.compared;
+        verdict_.differing += some.differing;
+        zero_passes_ += some.zero_passes;
+      }
+      for (std::int64_t i = 0; i < count; ++i)
+        if (const double share = shares[static_cast<std::size_t>(i)]; share != 0.0) take(first + i, share);
+    }
+  }
+
+  void take(std::int64_t i, double share) {
     note_share(i, share);
+    if (std::isnan(share)) return;
     if (share > 1.0) {
       if (excused(i)) return;
       detail_.failing.push_back(i);
@@ -253,7 +300,7 @@ Verdict judge_outputs(const Op& op, const Arguments& inputs, const NamedTensors&
     const Tensor* golden = spec.direction == Direction::in ? nullptr : find(expected, spec.name);
     if (golden == nullptr) continue;
     const Comparison comparison = make_comparison(spec, *golden, *find(actual, spec.name), reference->find(spec.name));
-    add(verdict, OutputJudge(op, arguments, spec, comparison, defect_of, exact_only, options.details).verdict());
+    add(verdict, OutputJudge(op, arguments, spec, comparison, defect_of, exact_only, options).verdict());
   }
   if (compared_nothing(verdict)) {
     verdict.outcome = Outcome::vacuous;

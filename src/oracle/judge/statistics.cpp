@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <map>
 
 #include "quant/element.h"
 
@@ -138,17 +137,17 @@ ErrorStatistics statistics_of(const OutputVerdict& output) {
 }
 
 std::vector<Binade> by_magnitude(const OutputVerdict& output) {
-  std::map<int, Binade> found;
+  constexpr int least = -1074, most = 1023;  // exponents of doubles
+  std::vector<Binade> found(static_cast<std::size_t>(most - least + 2));
+  found[0].zero = true;
   const OutputDetail& detail = *output.detail;
-  constexpr int zero_key = std::numeric_limits<int>::min();
   for (std::int64_t i = 0; i < output.elements; ++i) {
     if (!compared(detail, i)) continue;
     const double golden = quant::get(detail.golden, i), actual = quant::get(detail.actual, i);
     if (!std::isfinite(golden)) continue;
-    const int key = golden == 0 ? zero_key : std::ilogb(golden);
-    Binade& binade = found[key];
-    binade.zero = golden == 0;
-    binade.exponent = golden == 0 ? 0 : key;
+    const int exponent = golden == 0 ? 0 : std::ilogb(golden);
+    Binade& binade = found[golden == 0 ? 0 : static_cast<std::size_t>(exponent - least + 1)];
+    binade.exponent = exponent;
     ++binade.count;
     binade.failing += detail.share[static_cast<std::size_t>(i)] > 1 ? 1 : 0;
     const double distance = std::fabs(actual - golden);
@@ -157,7 +156,8 @@ std::vector<Binade> by_magnitude(const OutputVerdict& output) {
     binade.mean_error += distance;
   }
   std::vector<Binade> list;
-  for (auto& [key, binade] : found) {
+  for (Binade& binade : found) {
+    if (binade.count == 0) continue;
     binade.mean_error /= static_cast<double>(binade.count);
     list.push_back(binade);
   }
