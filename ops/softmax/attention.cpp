@@ -304,18 +304,26 @@ class GoldenHeads {
   std::vector<double> slack_of(const std::vector<double>& exact, WeightSum sum) const {
     const auto width = static_cast<std::size_t>(call_.value_width);
     std::vector<double> slack(exact.size()), magnitudes(exact.size()), undivided(exact.size()), largest(exact.size());
-    for_each_value([&](std::size_t h, std::size_t j, const double* v) {
-      const HeadWeights& w = weights_[h];
-      if (!w.bounded()) return;
-      const double drift = w.drift[j], lost = w.lost[j], most = w.most[j];
-      const double above_1 = std::exp2(std::fabs(w.largest_score.exact) * f32_eps);
-      for (std::size_t i = 0; i < width; ++i) {
-        const double magnitude = std::fabs(v[i]), distance = std::fabs(v[i] - exact[h * width + i]);
-        slack[h * width + i] += drift * distance + lost * (sum == WeightSum::open ? std::fmax(magnitude, distance) : magnitude);
-        magnitudes[h * width + i] += most * magnitude;
-        undivided[h * width + i] += magnitude * above_1;
-        largest[h * width + i] = std::fmax(largest[h * width + i], magnitude);
-        if (most > 0 && most < 2 * flush_floor) slack[h * width + i] += most * magnitude;
+    for_each_block([&](std::int64_t first, std::int64_t count, const double*, const double* values) {
+      for (std::size_t h = 0; h < weights_.size(); ++h) {
+        const HeadWeights& w = weights_[h];
+        const std::int64_t begin = std::min(first, visible_[h]);
+        if (!w.bounded()) continue;
+        dispatch<GoldenSlacksKernel>(isa_, GoldenSlacks{.values = values,
+                                                        .drift = w.drift.data() + begin,
+                                                        .lost = w.lost.data() + begin,
+                                                        .most = w.most.data() + begin,
+                                                        .count = std::clamp<std::int64_t>(visible_[h] - first, 0, count),
+                                                        .width = call_.value_width,
+                                                        .stride = value_stride(),
+                                                        .exact = exact.data() + h * width,
+                                                        .above_1 = std::exp2(std::fabs(w.largest_score.exact) * f32_eps),
+                                                        .may_flush_below = 2 * flush_floor,
+                                                        .distances_may_count = sum == WeightSum::open,
+                                                        .slack = slack.data() + h * width,
+                                                        .magnitudes = magnitudes.data() + h * width,
+                                                        .undivided = undivided.data() + h * width,
+                                                        .largest = largest.data() + h * width});
       }
     });
     for (std::size_t i = 0; i < exact.size(); ++i) {

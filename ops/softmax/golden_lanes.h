@@ -34,4 +34,20 @@ struct GoldenSumsKernel {
   static void run(const GoldenSums& sums);
 };
 
+/// What the slack of such sums takes of each value, j ascending: of their distances from the sum as it came out and of their magnitudes.
+struct GoldenSlacks {
+  const double* values;               ///< rows of `width` numbers, `stride` apart
+  const double *drift, *lost, *most;  ///< by value: see HeadWeights
+  std::int64_t count, width, stride;  ///< width: a multiple of 16
+  const double* exact;
+  double above_1;            ///< what a magnitude may count as before the sum is divided
+  double may_flush_below;    ///< weights above 0 and below it take all of their products along
+  bool distances_may_count;  ///< whether `lost` is of the distance, where that is more than the magnitude
+  double *slack, *magnitudes, *undivided, *largest;
+};
+struct GoldenSlacksKernel {
+  template <class Tier>
+  static void run(const GoldenSlacks& slacks);
+};
+
 }  // namespace dodona::ops

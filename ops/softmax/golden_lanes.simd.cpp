@@ -42,6 +42,32 @@ void add_values(const ops::GoldenSums& s, std::int64_t column) {
   for (int v = 0; v < vectors; ++v) DODONA_LANES(s.sums + column + v * lanes) = sums[v];
 }
 
+#define DODONA_MAGNITUDE(x) reinterpret_cast<Lanes>(reinterpret_cast<Bits>(x) & 0x7FFFFFFFFFFFFFFF)
+/// The first where neither is beyond the other, or the second is NaN.
+#define DODONA_LARGER(x, y) ((x) < (y) ? (y) : (x))
+
+template <bool distances_may_count>
+void add_slacks(const ops::GoldenSlacks& s, std::int64_t column) {
+  const Lanes exact = DODONA_CONST_LANES(s.exact + column);
+  Lanes slack = DODONA_CONST_LANES(s.slack + column), magnitudes = DODONA_CONST_LANES(s.magnitudes + column),
+        undivided = DODONA_CONST_LANES(s.undivided + column), largest = DODONA_CONST_LANES(s.largest + column);
+  for (std::int64_t j = 0; j < s.count; ++j) {
+    const Lanes value = DODONA_CONST_LANES(s.values + j * s.stride + column), off = value - exact;
+    const Lanes magnitude = DODONA_MAGNITUDE(value), distance = DODONA_MAGNITUDE(off);
+    const Lanes counts = distances_may_count ? DODONA_LARGER(magnitude, distance) : magnitude;
+    const double most = s.most[j];
+    slack += s.drift[j] * distance + s.lost[j] * counts;
+    magnitudes += most * magnitude;
+    undivided += magnitude * s.above_1;
+    largest = DODONA_LARGER(largest, magnitude);
+    if (most > 0 && most < s.may_flush_below) slack += most * magnitude;
+  }
+  DODONA_LANES(s.slack + column) = slack;
+  DODONA_LANES(s.magnitudes + column) = magnitudes;
+  DODONA_LANES(s.undivided + column) = undivided;
+  DODONA_LANES(s.largest + column) = largest;
+}
+
 }  // namespace
 }  // namespace dodona::DODONA_TIER
 
@@ -62,5 +88,12 @@ void GoldenSumsKernel::run(const GoldenSums& sums) {
   for (; column < sums.width; column += 2 * DODONA_TIER::lanes) DODONA_TIER::add_values<2>(sums, column);
 }
 template void GoldenSumsKernel::run<tier::DODONA_TIER>(const GoldenSums&);
+
+template <class Tier>
+void GoldenSlacksKernel::run(const GoldenSlacks& slacks) {
+  for (std::int64_t column = 0; column < slacks.width; column += DODONA_TIER::lanes)
+    slacks.distances_may_count ? DODONA_TIER::add_slacks<true>(slacks, column) : DODONA_TIER::add_slacks<false>(slacks, column);
+}
+template void GoldenSlacksKernel::run<tier::DODONA_TIER>(const GoldenSlacks&);
 
 }  // namespace dodona::ops
