@@ -9,7 +9,7 @@ from typing import Any, Mapping
 import numpy as np
 
 from ._arrays import CODES, Slot, Typed, dtypes_of, listed, made_tensors
-from ._library import OUTCOMES, BadType, BadValue, Handle, check as check_status, exec_bytes, fail, lib, made, mode_of
+from ._library import OUTCOMES, BadType, BadValue, Handle, check as check_status, exec_bytes, fail, lib, made, mode_of, path_bytes, text_bytes
 from ._ops import function, plan_of
 
 
@@ -192,9 +192,7 @@ class Case:
 
     def save(self, path: Any, *, compact: bool = False) -> None:
         """Writes the case with golden outputs and budgets, for `dodona check` and for other machines."""
-        import os
-
-        check_status(lib.dodona_case_save(self._handle.value, os.fsencode(path), int(compact), None))
+        check_status(lib.dodona_case_save(self._handle.value, path_bytes(path), int(compact), None))
 
     def _packed(self, actual: Mapping[str, Any]) -> tuple[list[bytes], list]:
         """Outputs as C has them, and what must live as long."""
@@ -246,16 +244,14 @@ def _writable(array: np.ndarray) -> np.ndarray:
 
 def gen(line: str, *, threads: int | None = None) -> Case:
     """The case that a line describes: gen("rmsnorm T=4 H=7168 --seed 7"). The same line gives the same bytes on any machine."""
-    how = exec_bytes(None, threads)
-    return Case(made(lambda place: lib.dodona_case_from_line(line.encode(), how, place), lib.dodona_case_free))
+    how, text = exec_bytes(None, threads), text_bytes(line, "line", "a case line")
+    return Case(made(lambda place: lib.dodona_case_from_line(text, how, place), lib.dodona_case_free))
 
 
 def load(path: Any, *, threads: int | None = None) -> Case:
     """A case file: from `dodona gen`, Case.save, or a recording."""
-    import os
-
-    how = exec_bytes(None, threads)
-    return Case(made(lambda place: lib.dodona_case_load(os.fsencode(path), how, place), lib.dodona_case_free))
+    how, name = exec_bytes(None, threads), path_bytes(path)
+    return Case(made(lambda place: lib.dodona_case_load(name, how, place), lib.dodona_case_free))
 
 
 def _case(case: Any) -> Case:
@@ -337,7 +333,7 @@ def same_bits(*runs: Any, names: list[str] | None = None) -> SameBits:
             packed.append(slot.pack(_scalar(value), keep, []))
     if names is not None and len(names) != len(runs):
         raise fail(f"names {len(names)} runs, expected {len(runs)}", kind=BadValue, code="bad_value", argument="names")
-    called = None if names is None else (ctypes.c_char_p * len(runs))(*(name.encode() for name in names))
+    called = None if names is None else (ctypes.c_char_p * len(runs))(*(text_bytes(name, "names", "names of the runs") for name in names))
     sizes = (ctypes.c_size_t * len(runs))(*counts)
     return SameBits(made(lambda place: lib.dodona_same_bits(b"".join(packed), sizes, called, len(runs), place), lib.dodona_bits_free))
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import ctypes
 import json
 import numbers
+import operator
 from dataclasses import dataclass
 from typing import Callable, Sequence
 
-from ._library import BEHIND_LAYER, Handle, check, lib
+from ._library import BEHIND_LAYER, BadType, Handle, check, each, fail, lib, options_bytes
 
 
 @dataclass(frozen=True)
@@ -61,14 +62,17 @@ def generate(
     same for any number of threads, tier, chunk and company. `preset` is "tiny" unless it, `config` or `weights` says another. Layers
     stream through memory. `behind_layer(layer, layers)` is called behind every layer; what it raises, Ctrl-C among it, stops the run and
     is raised from here, and with `state`, a file, the same call with `resume=True` goes on at the layer that was reached."""
-    one = len(prompt_ids) > 0 and isinstance(prompt_ids[0], numbers.Integral)
-    prompts = [[int(token) for token in prompt] for prompt in ([prompt_ids] if one else prompt_ids)]
+    try:
+        one = len(prompt_ids) > 0 and isinstance(prompt_ids[0], numbers.Integral)
+        prompts = [[operator.index(token) for token in prompt] for prompt in ([prompt_ids] if one else prompt_ids)]
+    except TypeError:
+        raise fail(f"is {prompt_ids!r}, expected ids of tokens, or a list of such lists", kind=BadType, argument="prompt_ids") from None
     options = {
         "prompt_ids": prompts, "preset": preset, "config": config, "weights": weights, "weights_seed": weights_seed, "linear": linear,
         "max_new": max_new, "temperature": temperature, "top_k": top_k, "top_p": top_p, "min_p": min_p, "seed": seed,
         "end_token": end_token, "speculative": speculative, "speculative_num_steps": speculative_num_steps,
         "speculative_eagle_topk": speculative_eagle_topk, "speculative_num_draft_tokens": speculative_num_draft_tokens, "chunk": chunk,
-        "experts": experts, "rounding": rounding, "use": [use] if isinstance(use, str) else list(use), "kv_cache_dtype": kv_cache_dtype, "mode": mode, "threads": threads,
+        "experts": experts, "rounding": rounding, "use": each(use), "kv_cache_dtype": kv_cache_dtype, "mode": mode, "threads": threads,
         "state": state, "resume": resume,
     }  # fmt: skip
     raised: list[BaseException] = []
@@ -83,9 +87,9 @@ def generate(
             return 1
         return 0
 
-    text = json.dumps({name: value for name, value in options.items() if value is not None})
+    text = options_bytes(options)
     record = ctypes.c_void_p()
-    status = lib.dodona_generate(text.encode(), BEHIND_LAYER(behind), None, ctypes.byref(record))
+    status = lib.dodona_generate(text, BEHIND_LAYER(behind), None, ctypes.byref(record))
     if raised:
         raise raised[0]
     check(status)

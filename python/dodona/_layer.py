@@ -10,7 +10,7 @@ from typing import Any, Sequence
 import numpy as np
 
 from ._arrays import made_tensors
-from ._library import Handle, check, lib
+from ._library import Handle, check, each, lib, options_bytes
 
 
 @dataclass(frozen=True)
@@ -75,16 +75,15 @@ def layer(
     for a dense layer, a kernel or mode that the layer does not have, a tensor that the checkpoint lacks."""
     options = {
         "preset": preset, "config": config, "weights": weights, "layer": layer, "mode": mode, "threads": threads, "seed": seed,
-        "kv_len": [kv_len] if isinstance(kv_len, int) else list(kv_len), "batch": batch, "phase": phase,
-        "prefix_len": [prefix_len] if isinstance(prefix_len, int) else prefix_len and list(prefix_len), "draft_tokens": draft_tokens,
-        "backend": backend, "path": path, "experts": experts, "use": [use] if isinstance(use, str) else list(use),
+        "kv_len": each(kv_len), "batch": batch, "phase": phase,
+        "prefix_len": each(prefix_len), "draft_tokens": draft_tokens,
+        "backend": backend, "path": path, "experts": experts, "use": each(use),
         "kv_cache_dtype": kv_cache_dtype, "linear": linear, "expert_weights": expert_weights,
         "fused_shared_expert": fused_shared_expert, "gpu": gpu, "residual": residual, "rounding": rounding,
         "dual_stream": dual_stream, "prefix_chunk": prefix_chunk, "page_seed": page_seed,
     }  # fmt: skip
-    text = json.dumps({name: value for name, value in options.items() if value is not None})
     tensors, record = ctypes.c_void_p(), ctypes.c_void_p()
-    check(lib.dodona_layer(text.encode(), ctypes.byref(tensors), ctypes.byref(record)))
+    check(lib.dodona_layer(options_bytes(options), ctypes.byref(tensors), ctypes.byref(record)))
     handle = Handle(record.value, lib.dodona_record_free)
     outputs = made_tensors(tensors.value)
     told = json.loads(lib.dodona_record_text(handle.value))

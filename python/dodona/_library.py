@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import ctypes
+import json
 import os
 from ctypes import POINTER, c_char_p, c_double, c_int, c_size_t, c_ssize_t, c_void_p
 from pathlib import Path
+from typing import Any
 
 MAX_RANK = 6
 STRIDED, READ_ONLY, ARRAY_INTERFACE = 1, 2, 4
@@ -163,6 +165,54 @@ def fail(message: str, *, kind: type[Error] = BadValue, code: str = "bad_value",
     return error
 
 
+def text_bytes(value: Any, argument: str, expected: str = "text") -> bytes:
+    """A text as C reads it, which ends at a zero byte."""
+    if not isinstance(value, str):
+        raise fail(f"is {type(value).__name__}, expected {expected}", kind=BadType, argument=argument)
+    if "\0" in value:
+        raise fail(f"holds a zero byte, expected {expected}", argument=argument)
+    return value.encode(errors="surrogateescape")
+
+
+def path_bytes(value: Any, argument: str = "path") -> bytes:
+    """A file's name as C reads it."""
+    if not isinstance(value, (str, bytes, os.PathLike)):
+        raise fail(f"is {type(value).__name__}, expected the name of a file", kind=BadType, argument=argument)
+    name = os.fsencode(value)
+    if b"\0" in name:
+        raise fail("holds a zero byte, expected the name of a file", argument=argument)
+    return name
+
+
+def _plain(value: Any) -> Any:
+    """What JSON has no form of, but means a number, a list or a name: NumPy's scalars and arrays, paths."""
+    if hasattr(value, "tolist"):
+        return value.tolist()
+    return os.fspath(value)
+
+
+def options_bytes(options: dict[str, Any]) -> bytes:
+    """Options as JSON, without those that are None."""
+    texts = []
+    for name, value in options.items():
+        if value is None:
+            continue
+        try:
+            texts.append(f"{json.dumps(name)}: {json.dumps(value, default=_plain, allow_nan=False)}")
+        except TypeError:
+            raise fail(f"is {value!r}, expected a number, a text, or a list of them", kind=BadType, code="bad_option", argument=name) from None
+        except ValueError:
+            raise fail(f"is {value!r}, expected a finite number", code="bad_option", argument=name) from None
+    return ("{" + ", ".join(texts) + "}").encode(errors="surrogateescape")
+
+
+def each(value: Any) -> Any:
+    """One value, or several, as a list."""
+    if value is None:
+        return None
+    return [value] if isinstance(value, (str, bytes)) or not hasattr(value, "__iter__") or getattr(value, "ndim", 1) == 0 else list(value)
+
+
 def check(status: int) -> None:
     """Raises what the library says of a failed call on this thread."""
     if status == 0:
@@ -180,7 +230,7 @@ def mode_of(mode: str | None, gpu: str | None) -> str | None:
     """The mode of a GPU where one is named."""
     if gpu is None:
         return mode
-    if gpu not in GPUS:
+    if not isinstance(gpu, str) or gpu not in GPUS:
         raise fail(f"must be one of {', '.join(GPUS)}, got {gpu!r}", code="bad_option", argument="gpu")
     if mode is not None and mode != GPUS[gpu]:
         raise fail(f"{gpu!r} is {GPUS[gpu]} mode, but mode asks for {mode}", code="bad_option", argument="gpu")
@@ -192,7 +242,7 @@ def exec_bytes(mode: str | None, threads: int | None, default: str = "fast") -> 
     if mode is None and threads is None:
         return None
     name = default if mode is None else mode
-    if name not in MODES:
+    if not isinstance(name, str) or name not in MODES:
         raise fail(f"must be one of {', '.join(MODES)}, got {name!r}", code="bad_option", argument="mode")
     count = 0 if threads is None else threads
     if not isinstance(count, int) or isinstance(count, bool) or not 0 <= count <= 4096:

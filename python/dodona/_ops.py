@@ -10,7 +10,7 @@ from typing import Any, Callable, Mapping
 import numpy as np
 
 from ._arrays import TORCH, Slot, Typed, dtype_name, dtypes_of, empty_like, is_torch, like_torch, made_tensors
-from ._library import GPUS, BadType, Handle, check, exec_bytes, fail, lib, made, mode_of
+from ._library import GPUS, BadType, Handle, check, exec_bytes, fail, lib, made, mode_of, text_bytes
 
 _pack_attr = struct.Struct("PPd").pack
 _EXEC = {(None, None): None}
@@ -24,7 +24,7 @@ def names() -> list[str]:
 
 def schema(op: str) -> dict[str, Any]:
     """The schema of an op: tensors, attributes, parameters, contract, known defects, case lines."""
-    text = lib.dodona_op_schema(op.encode())
+    text = lib.dodona_op_schema(text_bytes(op, "op", "the name of an op"))
     if text is None:
         raise fail(f"no op of that name; dodona.ops() lists them: {lib.dodona_last_error().decode()}", code="unknown_op", argument=op)
     return json.loads(text)
@@ -58,7 +58,7 @@ class _Attr:
         return self._word(str(plain(value)), keep)
 
     def _word(self, text: str, keep: list) -> bytes:
-        buffer = ctypes.create_string_buffer(text.encode())
+        buffer = ctypes.create_string_buffer(text_bytes(text, self.name))
         keep.append(buffer)
         return _pack_attr(self.pointer, ctypes.addressof(buffer), 0.0)
 
@@ -216,7 +216,11 @@ def run(plan: Plan, tensors: tuple, attrs: tuple, mode: str | None, threads: int
         plain = False
     attr_bytes, attr_count = (None, 0) if plain else _packed_attrs(plan, attrs, keep)
     key = (mode, threads)
-    how = _EXEC[key] if key in _EXEC else _EXEC.setdefault(key, exec_bytes(mode, threads))
+    try:
+        how = _EXEC[key]
+    except (KeyError, TypeError):  # not seen before, or none that could be
+        how = exec_bytes(mode, threads)
+        _EXEC[key] = how
     place = ctypes.c_void_p() if missing else None
     to = ctypes.byref(place) if missing else None
     if prepared is None:
@@ -330,7 +334,7 @@ def _tensor_doc(slot: Slot) -> str:
 
 def _doc(plan: Plan) -> str:
     s = plan.schema
-    lines = [s["contract"], "", f"{s['category']}; upstream: {', '.join(s['sources'])}.", "", "Tensors", *[_tensor_doc(slot) for slot in plan.slots]]
+    lines = [*([s["about"], ""] if s.get("about") else []), s["contract"], "", f"{s['category']}; upstream: {', '.join(s['sources'])}.", "", "Tensors", *[_tensor_doc(slot) for slot in plan.slots]]
     if plan.attrs:
         lines += ["", "Attributes"]
     for spec in s["attributes"]:

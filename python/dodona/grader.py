@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any, Sequence
 
-from ._library import BadValue, Handle, fail, lib, made
+from ._library import BadValue, Handle, fail, lib, made, options_bytes, text_bytes
 
 
 class Grade:
@@ -61,9 +61,9 @@ class Grader:
             raise fail("takes a kernel or a command", kind=BadValue, code="bad_option", argument="grade")
         words = list(command) if command is not None else self._served(kernel or "", torch)
         listed = (ctypes.c_char_p * len(words))(*(os.fsencode(word) for word in words))
-        options = json.dumps(self.options).encode()
+        options = options_bytes(self.options)
         handle: Handle = made(
-            lambda place: lib.dodona_grade(self.claim.encode(), listed, len(words), options, place), lib.dodona_record_free
+            lambda place: lib.dodona_grade(text_bytes(self.claim, "claim", "a case line"), listed, len(words), options, place), lib.dodona_record_free
         )
         return Grade(lib.dodona_record_text(handle.value).decode())
 
