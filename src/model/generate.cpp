@@ -51,7 +51,7 @@ Tokens capacities_of(const ModelConfig& config, const GenerateRequest& request) 
 }
 
 Tensor coins_of(std::int32_t seed, const std::string& name, const Dims& shape) {
-  const Tensor coins(DType::f32, shape);
+  Tensor coins(DType::f32, shape);
   fill_uniform(Stream(static_cast<std::uint64_t>(static_cast<std::uint32_t>(seed)), name), 0,
                {coins.as<float>(), static_cast<std::size_t>(coins.elements())});
   for (std::int64_t i = 0; i < coins.elements(); ++i) coins.as<float>()[i] = 1.0f - coins.as<float>()[i];

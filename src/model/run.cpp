@@ -300,7 +300,7 @@ Tensor row_of(const Tensor& history, std::int64_t request, std::int64_t token) {
 
 Tensor LayerRun::index_history() const {
   const std::int64_t row = cache_.buffer().size(2) * bits(cache_.buffer().dtype()) / 8, width = cache_.token_bytes() - row;
-  const Tensor history(DType::u8, {cache_.requests(), *std::max_element(request_.lengths.begin(), request_.lengths.end()), width});
+  Tensor history(DType::u8, {cache_.requests(), *std::max_element(request_.lengths.begin(), request_.lengths.end()), width});
   std::vector<std::byte> token(static_cast<std::size_t>(row + width));
   each_cached_row([&](std::int64_t b, std::int64_t j, const Tensor&) {
     cache_.read_token(b, j, token.data());

@@ -49,7 +49,7 @@ std::int64_t part_of(std::int64_t bytes, int threads) {
 
 /// First touched by the threads that will use it.
 Tensor big_buffer(const Exec& exec, std::int64_t bytes) {
-  const Tensor buffer = Tensor::uninitialized(DType::u8, {bytes});
+  Tensor buffer = Tensor::uninitialized(DType::u8, {bytes});
   const std::int64_t part = part_of(bytes, exec.threads);
 #pragma omp parallel num_threads(exec.threads)
   std::memset(buffer.as<std::byte>() + part * omp_get_thread_num(), 1, static_cast<std::size_t>(part));

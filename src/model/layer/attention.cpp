@@ -246,11 +246,13 @@ AttentionChoice choose_attention(const ModelConfig& config, const LayerSetting& 
 
 std::vector<std::string_view> mha_kernel_names() {
   std::vector<std::string_view> names;
+  names.reserve(std::size(mha_kernels));
   for (const MhaKernel* kernel : mha_kernels) names.push_back(kernel->name);
   return names;
 }
 std::vector<std::string_view> mqa_kernel_names() {
   std::vector<std::string_view> names;
+  names.reserve(std::size(mqa_names));
   for (const MqaName& each : mqa_names) names.push_back(each.name);
   return names;
 }

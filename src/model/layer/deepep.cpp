@@ -29,7 +29,7 @@ class Letter {
     add(values.data(), static_cast<std::int64_t>(values.size() * sizeof(T)));
   }
   Tensor tensor() const {
-    const Tensor all = Tensor::uninitialized(DType::u8, {static_cast<std::int64_t>(bytes_.size())});
+    Tensor all = Tensor::uninitialized(DType::u8, {static_cast<std::int64_t>(bytes_.size())});
     std::memcpy(all.data(), bytes_.data(), bytes_.size());
     return all;
   }
@@ -215,6 +215,7 @@ Tensor LowLatencyExchange::combine(const Tensor& rows, const Tensor& topk_weight
       }
   }
   std::vector<Tensor> to_each;
+  to_each.reserve(letters.size());
   for (const Letter& letter : letters) to_each.push_back(letter.tensor());
   const std::vector<Tensor> received = ranks_.group.exchange(ranks_.share.index, to_each);
   const std::int64_t tokens = ids_.size(1), experts = static_cast<std::int64_t>(chosen_.size());
