@@ -170,7 +170,7 @@ What lies behind a request's tokens has no effect. Here errors: offsets
 that fall, lengths beyond the pages, pages out of range, e4m3 without its scales or scales without it. Numbers of e4m3 caches are bf16(code * s), s the
 scale rounded to bf16, or where each 128 columns of a token have one that scale as it is; keys and values alike. The cutlass backend is not taken, which
 takes no scale at all.)",
-      .contract_version = 2,
+      .contract_version = 3,
       .golden = ops::golden,
       .fast = ops::fast,
       .make_inputs = ops::make_inputs,

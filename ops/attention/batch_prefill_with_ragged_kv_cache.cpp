@@ -145,7 +145,7 @@ FlashInfer's fa3 kernels (ops/softmax/flashinfer_ragged.h), from their source an
 tile, and rows of other requests that lie in it, are multiplied by 0, so that what is not finite among their values shows. Here errors: offsets that
 fall or lead outside, a scale that is not positive. Caps: tanh by the approximate instruction, which moves a capped score by up to
 2^-11 of the cap. A sink is exp of its number, in fp32, in the sum of the weights and in lse; lse is open where a sink is more than 126 ln 2 above every score, so that its weight about the largest leaves fp32. Positions and e4m3 are not taken.)",
-      .contract_version = 2,
+      .contract_version = 3,
       .golden = ops::golden<ops::CausalMask::right>,
       .fast = ops::fast,
       .hopper = ops::hopper,

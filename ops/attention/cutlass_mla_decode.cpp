@@ -61,7 +61,7 @@ leaves its output rows unwritten), one beyond the table, a page in use out of ra
 table's rest is not looked at), sm_scale that is not positive (its running maximum is one of unscaled scores). Where the
 magnitudes of the values add up beyond fp32, sums that are divided at last may be infinite: infinities and NaN pass. An extension of
 this library, not upstream: f32 queries, cache and output, with unrounded weights.)",
-      .contract_version = 3,
+      .contract_version = 4,
       .golden = ops::golden,
       .fast = ops::fast,
       .check = ops::check,

@@ -106,6 +106,7 @@ its scores is not judged. How the work is cut shows in the H200's bits
 alone: blocks of 64 numbers of the list, one by one, in splits by tile_scheduler_metadata. Numbers other than -1 that are no slots count as
 absent, as upstream's documentation has it; its kernel reads wherever they point. Here errors: metadata that do not cut every request's list into the splits
 that num_splits has, a scale that is not positive.)",
+      .contract_version = 2,
       .golden = ops::golden,
       .fast = ops::fast,
       .hopper = ops::hopper,

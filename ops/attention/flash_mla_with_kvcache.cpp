@@ -179,7 +179,7 @@ gives is open there: upstream writes what its registers held. Upstream's kernel 
 causal and more than 65 query tokens the first of these may see keys behind themselves in it, and in hopper mode; golden and fast mode mask all of them. How the work is cut shows in the H200's bits alone: hopper mode takes blocks of 64 keys in pairs by
 tile_scheduler_metadata, and combines splits as FlashMLA does. Keys beyond a sequence's end are ignored. Here errors: a page in use out of range, descale_q or
 descale_k without e4m3 (e4m3 without them: 1, where upstream asks for both), metadata that do not cut every request into the splits that num_splits has, a scale that is not positive.)",
-      .contract_version = 2,
+      .contract_version = 3,
       .golden = ops::golden,
       .fast = ops::fast,
       .hopper = ops::hopper,

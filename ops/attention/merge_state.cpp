@@ -45,6 +45,7 @@ is one of two empty sides where v is not finite: FlashInfer's maximum drops NaN 
 units of 2^-24: the smaller weight's relative error 0.7*|s_a - s_b| + 4 moves v along v_a - v_b; 6 of |v_a*p_a| + |v_b*p_b| and
 1 of |v|; s: 4 + 1.45 of the sum's error + its own; plus what flushed denormals carry. An infinite v whose weight may be flushed is
 open.)",
+      .contract_version = 2,
       .golden = ops::golden<ops::MergeRule::right>,
       .fast = ops::fast,
       .hopper = ops::hopper,

@@ -243,6 +243,7 @@ maximum drops NaN, as FlashInfer guards empty states: such rows are open; an inf
 be rounded to the type and whose log-sum-exps are rounded. Budget, in units of 2^-24, of n states whose longest rising series is k - 1: a weight's relative error
 0.7*(m - s) + 0.7*(max(|m|, |s|) + log2(n) + 4) + 5 k moves v along its distance from the state; n + 2 k of the sum of |v * share|, half a unit of
 the type of it (2^-8 or 2^-11, and half the least number), n + 2 k + 4 of |v|; s: 1.45 of the mean error and n, 8 and twice its logarithm; plus what flushed denormals carry.)",
+      .contract_version = 2,
       .golden = ops::golden<Rule::right>,
       .fast = ops::fast,
       .defects =

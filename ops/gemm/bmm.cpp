@@ -21,6 +21,7 @@ HalfProduct half_product_of(const Bmm& op) {
 namespace dodona {
 std::unique_ptr<Op> op_bmm() {
   auto all = ops::half_product_functions<ops::Bmm, ops::half_product_of>();
+  all.contract_version = 2;
   all.cases = {"L=3 M=5 N=40 K=72", "L=2 M=1 N=33 K=128 --dtype mat1=f32 --attr out_dtype=f32",
                "L=1 M=9 N=17 K=33 --dtype mat1=f16 --dtype mat2=f16 --attr out_dtype=f16", "L=2 M=3 N=24 K=200 --attr split_k=4",
                "L=2 M=2 N=24 K=520 --attr split_k=4 --attr chunk_order=descending --attr block_k=128"};

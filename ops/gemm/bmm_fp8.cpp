@@ -111,6 +111,7 @@ split_k: K in tiles of block_k = 128, shared out to chunks of ceil(tiles / split
 added from the first to the last, as cuBLASLt's splitK kernels do; golden mode bounds them likewise, and 1 unit for each chunk.
 chunk_order=descending: the last chunk's sum first; by_fours: chunk c to sum c mod 4 of four that begin as 0, then ((s0 + s1) + s2) + s3.
 accumulator=fp32, and at least: K units of 2^-24 of the sum of |A*B|. Then 2^-24 relative for the product with the scale.)",
+      .contract_version = 2,
       .golden = ops::golden,
       .fast = ops::fast,
       .hopper = ops::on_gpu,

@@ -52,6 +52,7 @@ std::unique_ptr<Op> op_dsv3_fused_a_gemm() {
 Upstream's order, and that of hopper and blackwell mode: K in four contiguous quarters, each summed by tensor-core steps of 16 products; the four
 fp32 sums added left to right, and to zero, so that a flushed sum is +0. Other orders are as good:
 )" + std::string(ops::half_sum_contract),
+      .contract_version = 2,
       .golden = ops::golden,
       .fast = ops::fast,
       .hopper = ops::on_gpu,

@@ -54,6 +54,7 @@ std::unique_ptr<Op> op_dsv3_router_gemm() {
 Upstream's order, and hopper mode's: thread r of 128 adds k = 1024 j + 8 r + u, j outer and u inner, by fused multiply-adds;
 each warp adds its threads by xor 16, 8, 4, 2, 1; then ((((0 + w0) + w1) + w2) + w3). Other orders are as good:
 )" + std::string(ops::half_sum_contract),
+      .contract_version = 2,
       .golden = ops::golden,
       .fast = ops::fast,
       .hopper = ops::hopper,

@@ -72,6 +72,7 @@ std::unique_ptr<Op> op_fp8_scaled_mm() {
           "|A*B|. Blackwell mode: all of K in one chain of tcgen05.mma kind::f8f6f4, 32 products a step, as CUTLASS's persistent kernels "
           "have "
           "it, without split; the epilogue as above, denormals kept.",
+      .contract_version = 2,
       .golden = ops::golden<false>,
       .fast = ops::fast,
       .hopper = ops::hopper,

@@ -55,6 +55,7 @@ std::unique_ptr<Op> op_int8_scaled_mm() {
   return define<ops::Int8ScaledMm>({
       .contract = "acc = fl32(sum over k of A*B), the sum exact in 32-bit integers. " + ops::scaled_mm_contract +
                   "2^-24 of acc where it is beyond 2^24.",
+      .contract_version = 2,
       .golden = ops::golden<false>,
       .fast = ops::fast,
       .hopper = ops::hopper,

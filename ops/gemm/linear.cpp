@@ -44,6 +44,7 @@ namespace dodona {
 std::unique_ptr<Op> op_linear() {
   auto all = ops::half_product_functions<ops::Linear, ops::half_product_of>();
   all.contract += ops::cublas_f32_contract;
+  all.contract_version = 2;
   all.hopper = ops::hopper;
   all.unsupported = ops::unsupported;
   all.fib_names = {{"", "gemm", "gemm_n", {{"input", "A"}, {"weight", "B"}}, {{"output", "C"}}}};

@@ -111,6 +111,7 @@ its code: the tensor core's step then starts from the bias and cuts the sum wher
 2^-24 of that sum, and of the larger of its two addends.
  GPUs' modes: K ascending in one chain of the tensor core's steps from +0, 16 products (8 of TF32, 16-bit types in two steps of 8 before
 an H100); whatever the tiles, which are 128 x 128 x 64 for bf16, 128 x 256 x 64 for f16 and 128 x 128 x 32 for f32. Denormals are kept.)",
+      .contract_version = 2,
       .golden = ops::golden<false>,
       .fast = ops::fast,
       .hopper = ops::on_gpu,

@@ -130,7 +130,7 @@ rounding to the type (nearest even). No routed scaling factor. Budget: topk - 1 
 with factors topk more for products that are not fused; below 2^-90 two flushed denormals a term; and all of a term whose row or
 factor is denormal, for builds that flush it (times infinity: open). Sums of magnitudes beyond fp32 leave the result open. Below 16
 columns hopper mode has what upstream's kernel would give, which is not launched then.)",
-      .contract_version = 2,
+      .contract_version = 3,
       .golden = ops::golden,
       .fast = ops::fast,
       .hopper = ops::hopper,

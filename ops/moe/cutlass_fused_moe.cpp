@@ -376,6 +376,7 @@ bits of finalize=separate are the same, and hopper mode's. There K is one ascend
 of blocks q = 448 * rcp(amax) and scale = rcp(q), approximate; sums over slots in order. NVFP4: sources alone. Of other activations: sources alone. Not here: Situ, MXFP4 and 4-bit integers as weights (which upstream's Python
 functions of that version cannot pass), all-to-all, min_latency_mode, which upstream refuses too. Blackwell mode is a model, K in one
 ascending chain.)",
+      .contract_version = 2,
       .golden = golden<MoeMistake::none>,
       .fast = run,
       .hopper = run,

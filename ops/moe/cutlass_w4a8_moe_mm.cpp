@@ -225,6 +225,7 @@ zero are +0 (those of a kernel that adds none pass too). NaN and infinities foll
 golden mode zero), and nothing of an expert without rows is read. Budget of acc: that of fp8_blockwise_scaled_mm with b_scale alone
 (weights are numbers of e4m3, and t the sum of four steps of the H200's fp8 tensor core); then 2^-24 relative for the product with
 a_scales. Hopper mode: by that formula, denormals flushed.)",
+      .contract_version = 2,
       .golden = ops::golden<right>,
       .fast = ops::fast,
       .hopper = ops::hopper,

@@ -536,6 +536,7 @@ BLOCK_SIZE_N) is at least 64, else `mma.sync`, which keeps more. Of 16-bit sums:
 added as fma(t, fl32(A_scale * B_scale), acc), and with BLOCK_SIZE_N above block_shape_0 as fma(fl32(t * A_scale), B_scale, acc), the
 other one first with swap_ab. In 16-bit modes whose weights are bytes in memory, `mma.sync` takes of each 32 products those with k mod 4
 below 2 first, as it does for fp8, unless BLOCK_SIZE_K is 16. Scales of tensors and channels are multiplied with each other first.)",
+      .contract_version = 2,
       .golden = ops::golden<ops::Mistake::none>,
       .fast = ops::fast,
       .hopper = ops::on_gpu,

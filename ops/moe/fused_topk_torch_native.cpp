@@ -8,6 +8,7 @@ std::unique_ptr<Op> op_fused_topk_torch_native() {
   op.contract = ops::native_router_contract(R"(
 Scores (softmax: the share of exp(x - max); sigmoid) are computed in fp32. With a bias they are rounded to the logits' type T, and so are
 sums and quotients; without one all is fp32.)");
+  op.contract_version = 2;
   op.mistakes = {{"bias-in-weights", "the weights are made of score + bias, which is meant for choosing only",
                   ops::golden_native_router_of<Call, bias_in_weights>}};
   op.cases = {"T=5 E=256 --attr topk=8 --attr renormalize=true",

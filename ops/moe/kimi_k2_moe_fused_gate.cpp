@@ -228,6 +228,7 @@ that keys are known to an interval: the relative error of s is (1.25|x|+4)*e/(1+
 the sum; any choice that keys within their intervals give is accepted, with the weights that follow. Budget of the weights: the
 intervals of s, topk + 3 units for sum and division, one for the factor. Rows whose sum may be flushed (below 2^-90) leave the
 weights open. Where choices are lost (room-for-eight) the first eight and the last are judged with the best of the others between them.)",
+      .contract_version = 2,
       .golden = ops::golden<ops::Rule::right>,
       .fast = ops::fast,
       .hopper = ops::hopper,

@@ -147,6 +147,7 @@ denormals a term; sums of magnitudes beyond fp32 leave the result open. Hopper m
 turn and added up in order; of rows of one element halves, terms 8 apart, then 4, 2 and 1. A NaN in f32 is 7fffffff.
 Upstream hands other numbers than two, three and four to torch, which sums f64 and integers too; its callers have none, and neither has
 this.)",
+      .contract_version = 2,
       .golden = ops::golden<ops::Rule::right>,
       .fast = ops::fast,
       .hopper = ops::hopper,

@@ -113,6 +113,7 @@ the product; sums of magnitudes beyond fp32 leave the result open, as does an in
 sign passes. kernel=sgl_kernel flushes denormals: below 2^-90 two a term
 times the factor and, where that is 0, the result's sign, all of a denormal result, all where the factor is denormal (times infinity: open); with order=ascending the
 budget is 0 but behind a term or partial sum that is denormal, where it is that of any order.)",
+      .contract_version = 2,
       .golden = ops::golden_by<false>,
       .fast = ops::fast,
       .hopper = ops::hopper,

@@ -143,6 +143,7 @@ make of r, and 4 units of r; a unit for each product, for x - m and for the sum;
 beta). A product that may be beyond fp32 leaves the element open. Rows whose sums come near the end of fp32, and such whose
 variance and eps are lost in these errors, are not judged. Hopper mode: min(1024, D) threads with pairs of neighbours where D is even, butterflies
 over lanes and warps; denormals flushed.)",
+      .contract_version = 2,
       .golden = ops::golden,
       .fast = ops::fast,
       .hopper = ops::hopper,

@@ -40,6 +40,7 @@ void make_inputs(Fp8MqaLogits& op, std::uint64_t seed) {
 namespace dodona {
 std::unique_ptr<Op> op_fp8_mqa_logits() {
   auto op = ops::mqa_logits_op<ops::Fp8MqaLogits>("logits[m, n] = kv_sf[n] * sum_h weights[m, h] * max(0, q[m, h] . kv[n]).");
+  op.contract_version = 2;
   op.make_inputs = ops::make_inputs;
   op.cases = {"M=3 H=64 D=128 N=150", "M=4 H=32 D=64 N=77 --attr clean_logits=false", "M=2 H=8 D=32 N=40 --dist outliers"};
   op.bench_cases = {"M=64 H=64 D=128 N=4096"};

@@ -70,6 +70,7 @@ std::unique_ptr<Op> op_fp8_paged_mqa_logits() {
       "logits[b * Q + j, n] = s[n] * sum_h weights[b * Q + j, h] * max(0, q[b, j, h] . k[n]) for n <= context_lens[b] - Q + j. Lengths "
       "beyond max_context_len or the table, and pages outside of the cache, are errors; upstream does not look.");
   op.check = ops::check;
+  op.contract_version = 2;
   op.make_inputs = ops::make_inputs;
   op.cases = {"B=2 Q=1 H=64 D=128 pages=5 W=2 --attr max_context_len=128",
               "B=2 Q=2 H=32 D=64 pages=7 W=3 --attr max_context_len=150 --attr clean_logits=true",

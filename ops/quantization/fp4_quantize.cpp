@@ -51,6 +51,7 @@ std::unique_ptr<Op> op_fp4_quantize() {
   const std::string mx = " --attr sf_use_ue8m0=true --attr sf_vec_size=32", rows = " --attr is_sf_swizzled_layout=false",
                     eights = " --attr is_sf_8x4_layout=true";
   auto op = ops::fp4_quantizer_functions<ops::Fp4Quantize, ops::call_of>();
+  op.contract_version = 2;
   op.make_outputs = ops::make_outputs;
   op.check = ops::check;
   op.cases = {"M=4 K=1536" + eights,

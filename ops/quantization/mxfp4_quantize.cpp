@@ -25,6 +25,7 @@ Fp4Quantizer call_of(const Mxfp4Quantize& op) {
 namespace dodona {
 std::unique_ptr<Op> op_mxfp4_quantize() {
   auto op = ops::fp4_quantizer_functions<ops::Mxfp4Quantize, ops::call_of>();
+  op.contract_version = 2;
   op.cases = {"M=4 K=1536", "M=33 K=96 --dtype a=f16 --attr is_sf_swizzled_layout=false",
               "M=9 K=160 --dist wide-exponent --attr is_sf_8x4_layout=true", "M=5 K=96 --attr padding=zeros"};
   op.bench_cases = {"M=512 K=7168"};

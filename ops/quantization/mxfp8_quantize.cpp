@@ -135,6 +135,7 @@ sign kept on zeros; zeros where the byte is 0. All is exact, so nothing is open 
 the inverse of infinity's scale, and the codes of NaN, which versions of the kernel clamp or do not. Padding of the scale matrix is
 unspecified. Elements of f32 are those of upstream's host path, which quantizes them by the same rule; blocks with NaN are open there, for it
 loses the maximum before one.)",
+      .contract_version = 2,
       .golden = ops::golden<quant::amax_or_nan>,
       .fast = ops::fast,
       .check = ops::check,

@@ -40,6 +40,7 @@ void check(const Nvfp4Quantize& op) {
 namespace dodona {
 std::unique_ptr<Op> op_nvfp4_quantize() {
   auto op = ops::fp4_quantizer_functions<ops::Nvfp4Quantize, ops::call_of>();
+  op.contract_version = 2;
   op.check = ops::check;
   op.cases = {"M=4 K=768",
               "M=33 K=80 --dtype a=f16 --attr is_sf_swizzled_layout=false",

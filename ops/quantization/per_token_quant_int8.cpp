@@ -127,6 +127,7 @@ of x*f (reciprocals within a unit in the last place, roundings of quotient and p
 sums, of all positive elements and of all negative ones; where that is beyond fp32, nothing is compared.
  Hopper mode: Triton's kernel for an H100, 127/amax by the approximate reciprocal; a row's sum in a block of bit_ceil(K) elements over
 bit_ceil(K)/256 warps, at most 8: each thread adds its own in order, then halves of a warp and of the warps; of one element the sum is its bits, a NaN's too.)",
+      .contract_version = 2,
       .golden = ops::golden_by<quant::amax>,
       .fast = ops::fast,
       .hopper = ops::hopper,

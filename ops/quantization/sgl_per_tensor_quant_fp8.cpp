@@ -189,6 +189,7 @@ so NaN elements and infinite ones, give +448. Budget: the scale 2^-24 relative (
 stays; codes 5 units of 2^-24 of x*r (reciprocals within a unit in the last place, two roundings of the product), from the scale
 that was stored; open where the scale is denormal, or given as 0; all of x*r where r is denormal, and open of infinities. The quantizer of the absorbed matmuls (sglang
 per_tensor_quant_mla_fp8: max(|x|, 1e-12) / 448) is divide=ieee on an output_s that holds fl32(fl32(1e-12) / 448).)",
+      .contract_version = 2,
       .golden = ops::golden_by<quant::amax>,
       .fast = ops::fast,
       .hopper = ops::hopper,

@@ -9,6 +9,7 @@ namespace dodona {
 std::unique_ptr<Op> op_sgl_per_token_group_quant_8bit() {
   const std::string int8 = " --attr fp8_min=-128 --attr fp8_max=127", v2 = " --attr enable_v2=true", powers = " --attr scale_ue8m0=true";
   auto op = ops::group_quantizer<ops::SglPerTokenGroupQuant8bit>();
+  op.contract_version = 2;
   op.mistakes.push_back({"largest-code-240", "the largest code is taken for 240, as on another vendor's e4m3",
                          [](const ops::SglPerTokenGroupQuant8bit& call, const Exec& exec, Reference* reference) {
                            ops::GroupQuant to_240 = ops::group_quant(call);

@@ -8,6 +8,7 @@
 namespace dodona {
 std::unique_ptr<Op> op_sgl_per_token_group_quant_fp8() {
   auto op = ops::group_quantizer<ops::SglPerTokenGroupQuantFp8>();
+  op.contract_version = 2;
   op.mistakes.push_back({"largest-code-240", "the largest code is taken for 240, as on another vendor's e4m3",
                          [](const ops::SglPerTokenGroupQuantFp8& call, const Exec& exec, Reference* reference) {
                            ops::GroupQuant to_240 = ops::group_quant(call);

@@ -192,6 +192,7 @@ element: what rounding the two products to fp32 changes; for 16-bit types half a
 exact (so c = 1, s = 0 returns the element); what flushed denormals carry. A product that overflows fp32 leaves the element
 open. Hopper mode: NaN that are not rotated, and those of stored values, leave as 7fff: the kernel widens and narrows
 whole heads.)",
+      .contract_version = 2,
       .golden = ops::golden,
       .fast = ops::fast,
       .hopper = ops::hopper,

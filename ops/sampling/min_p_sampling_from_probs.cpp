@@ -41,6 +41,7 @@ what is below t are passed over. Sums are fp32 in chains of at most 64 + V/1024 
 a token's share as such sums may be off, its neighbour is right too. Hopper mode: the sums of 1024 threads in chunks of 1024 gcd(4, V),
 threads, lanes in pairs, warps, chunks, and the running sums of the chunk that reaches u, by an up-sweep and a down-sweep over lanes and
 warps (deterministic) or by distances 1 to 16 over lanes, with warps in order; max p is upstream's, in which a NaN hides elements.)";
+  op.contract_version = 2;
   op.defects = {
       {"nan-hides-maximum", "samples",
        "in a row with a NaN too much may be kept: of two numbers upstream's maximum takes the later one only if it is greater, so "

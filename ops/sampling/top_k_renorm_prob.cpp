@@ -51,6 +51,7 @@ search=radix: k >= V keeps all of the row, s is the sum of what is kept, at leas
 negative numbers, infinity or NaN. Budget, in units of 2^-24 of out: 4 (an approximate reciprocal of 2, the product) and
 64 + V/1024 for the sum, whose chains have at most so many additions; a denormal number may be flushed, and -0 may stay -0. Hopper mode: the order of the sum by 1024 threads in chunks of
 1024 gcd(4, V): threads, lanes in pairs, warps, chunks; the maximum from which it searches is upstream's, in which a NaN hides elements.)",
+      .contract_version = 2,
       .golden = ops::golden<ops::RenormMistake::none>,
       .fast = ops::fast,
       .hopper = ops::hopper,

@@ -59,6 +59,7 @@ and 64 + V/1024 for the sum, whose chains have at most so many additions; a deno
 on either side, any cut between is right, and its divisor follows. Hopper mode: the order of the sums by 1024 threads in chunks of
 1024 gcd(4, V): threads, lanes in pairs, warps, chunks; with top_p >= 1 threads add up their elements of all chunks first;
 the maximum from which it searches is upstream's, in which a NaN hides elements.)",
+      .contract_version = 2,
       .golden = ops::golden<ops::RenormMistake::none>,
       .fast = ops::fast,
       .hopper = ops::hopper,

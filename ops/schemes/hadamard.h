@@ -53,6 +53,7 @@ template <class O>
 Implementation<O> hadamard_op(std::vector<std::string> cases, std::vector<std::string> bench_cases) {
   return {
       .contract = hadamard_contract(O::chunks),
+      .contract_version = 2,
       .golden = [](const O& op, const Exec& exec,
                    Reference* reference) { hadamard_golden(op, O::chunks, HadamardRule::right, exec, reference); },
       .fast = [](const O& op, const Exec& exec) { hadamard_fast(op, O::chunks, exec); },
