@@ -68,8 +68,13 @@ list(FILTER example_simd INCLUDE REGEX "\\.simd\\.cpp$")
 list(FILTER example_sources INCLUDE REGEX "\\.cpp$")
 list(FILTER example_sources EXCLUDE REGEX "\\.simd\\.cpp$")
 
+set(example_texts ${CMAKE_CURRENT_BINARY_DIR}/worked_example_texts.cpp)
+add_custom_command(OUTPUT ${example_texts} VERBATIM DEPENDS ${DODONA_OP_TEXTS} ${page}
+                   COMMAND ${CMAKE_COMMAND} -DSOURCE=${PROJECT_SOURCE_DIR} -DMORE=${example} -DOUTPUT=${example_texts}
+                           -P ${PROJECT_SOURCE_DIR}/tools/cmake/op_texts.cmake)
+
 # The swept tests are those of ops_tests and oracle_tests; the linker finds the example's lists before the library's.
-add_executable(example_tests ${example_sources} ${recording}/recorded ${example}/ops/inventory.cpp
+add_executable(example_tests ${example_sources} ${example_texts} ${recording}/recorded ${example}/ops/inventory.cpp
                ${PROJECT_SOURCE_DIR}/src/oracle/alternatives/alternative.cpp
                $<FILTER:$<TARGET_OBJECTS:ops_tests>,INCLUDE,every_op_test>
                $<FILTER:$<TARGET_OBJECTS:oracle_tests>,INCLUDE,alarms_test|audit_test>)

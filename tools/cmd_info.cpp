@@ -3,6 +3,7 @@
 #include "common.h"
 #include "dodona/op.h"
 #include "op_text.h"
+#include "ops/about.h"
 #include "oracle/report/schema_json.h"
 
 namespace dodona::tools {
@@ -10,6 +11,7 @@ namespace {
 
 void print_text(const Op& op) {
   fmt::print("{}  ({}, {})\n\n", op.name(), name(op.info().category), to_string(op.info().sources));
+  if (const std::string text(ops::about(op.name())); !text.empty()) fmt::print("{}\n", wrapped(text, 100, "  "));
   std::vector<std::vector<std::string>> rows;
   for (const TensorSpec& spec : op.schema().tensors)
     rows.push_back(
@@ -49,7 +51,8 @@ void print_text(const Op& op) {
 void add_info(CLI::App& app, int&) {
   auto options = std::make_shared<ExecOptions>();
   auto op = std::make_shared<std::string>();
-  auto* command = app.add_subcommand("info", "Show an op: arguments, shapes, attributes, dialects, contract, known defects and mistakes");
+  auto* command = app.add_subcommand(
+      "info", "Show an op: what it computes, arguments, shapes, attributes, dialects, contract, known defects and mistakes");
   command->add_option("OP", *op, "The op's upstream name")->required();
   options->add_json(*command);
   command->callback([options, op] {

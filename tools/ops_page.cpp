@@ -8,6 +8,7 @@
 #include "io/json.h"
 #include "io/safetensors.h"
 #include "op_text.h"
+#include "ops/about.h"
 #include "ops/kernels.h"
 #include "oracle/cases/case_file.h"
 #include "oracle/judge/verify.h"
@@ -76,6 +77,21 @@ std::string cell(const std::string& text) {
   return out;
 }
 
+/// The same with `code` as it is.
+std::string prose(const std::string& text) {
+  std::string out;
+  bool inside = false;
+  for (std::size_t at = 0; at < text.size();) {
+    const std::size_t end = std::min(text.find('`', at), text.size());
+    const std::string part = text.substr(at, end - at);
+    out += inside ? part : cell(part);
+    if (end < text.size()) out += '`';
+    inside = !inside;
+    at = end + 1;
+  }
+  return out;
+}
+
 std::string code(const std::string& text) {
   if (text.empty()) return "";
   std::string out = "`";
@@ -119,8 +135,10 @@ std::string speed_table(const std::vector<SpeedRow>& rows) {
 }
 
 std::string section(const Op& op, const Evidence& evidence, const std::vector<SpeedRow>& speeds) {
-  std::string page = fmt::format("### {}\n\n{}, {}. Modes: {}. Judges: {}.\n\n```\n{}```\n\n", op.name(), name(op.info().category),
-                                 to_string(op.info().sources), modes_of(op), judges_of(op), signature(op));
+  std::string page = fmt::format("### {}\n\n", op.name());
+  if (const std::string text(ops::about(op.name())); !text.empty()) page += wrapped(prose(text), 150, "") + "\n";
+  page += fmt::format("{}, {}. Modes: {}. Judges: {}.\n\n```\n{}```\n\n", name(op.info().category), to_string(op.info().sources),
+                      modes_of(op), judges_of(op), signature(op));
   page += header({"tensor", "", "dtype", "shape", "traits", "meaning"});
   for (const TensorSpec& spec : op.schema().tensors)
     page += row({code(spec.name), std::string(oracle::direction_name(spec)), cell(dtypes_of(spec)), code("[" + spec.shape + "]"),

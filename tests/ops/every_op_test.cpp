@@ -8,6 +8,7 @@
 
 #include "core/call.h"
 #include "core/shape_expr.h"
+#include "ops/about.h"
 #include "oracle/judge/verify.h"
 #include "quant/element.h"
 #include "sweep.h"
@@ -94,6 +95,10 @@ void expect_same_bits(const Op& op, const oracle::NamedTensors& a, const oracle:
 
 TEST_P(EveryOp, SchemaIsDocumentedAndConsistent) {
   EXPECT_FALSE(op().contract().empty());
+  const std::string_view about = ops::about(op().name());
+  EXPECT_NE(about.find("Source: "), std::string_view::npos)
+      << "the comment above the op's struct says what it computes, and whose it is: '" << about << "'";
+  EXPECT_GT(about.find("Source: "), 20U) << about;
   EXPECT_FALSE(op().cases().empty()) << "no case lines: no sweep would run";
   EXPECT_FALSE(op().bench_cases().empty());
   EXPECT_TRUE(op().has(Mode::fast) && op().has(Mode::golden));

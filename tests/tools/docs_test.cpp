@@ -43,6 +43,18 @@ TEST_F(Docs, ReadmeCountsTheKernelsAsTheInventoryDoes) {
   EXPECT_NE(read_raw(fs::path(DODONA_SOURCE_DIR) / "docs/ops.md").find("\n" + sentence + "\n"), std::string::npos);
 }
 
+/// Of the layer that the pages show at its real size.
+TEST_F(Docs, PagesTellTheDigestOfTheirLayer) {
+  const std::string told = run("layer --batch 1 --kv-len 1024").out;
+  const std::size_t at = told.find("\ndigest ");
+  ASSERT_NE(at, std::string::npos) << told;
+  const std::string line = told.substr(at + 1, told.find('\n', at + 1) - at - 1);
+  EXPECT_NE(read_raw(fs::path(DODONA_SOURCE_DIR) / "docs/guide.md").find("\n" + line + "\n"), std::string::npos)
+      << "docs/guide.md does not say: " << line;
+  const std::string cell = "| 1 | one rank | " + line.substr(7, 8) + " |";
+  EXPECT_NE(read_raw(fs::path(DODONA_SOURCE_DIR) / "docs/scale.md").find(cell), std::string::npos) << "docs/scale.md has no row " << cell;
+}
+
 TEST_F(Docs, OpsPageHasASectionForEveryOp) {
   const std::string page = run("docs ops").out;
   for (const auto& op : registry().all()) EXPECT_NE(page.find("\n### " + std::string(op->name()) + "\n"), std::string::npos) << op->name();

@@ -4,6 +4,8 @@
 #include <cmath>
 #include <stdexcept>
 
+#include "ops/about.h"
+
 namespace dodona::oracle {
 namespace {
 
@@ -136,6 +138,7 @@ io::Json schema_json(const Op& op) {
     if (!caveat(mode).empty()) caveats[std::string(name(mode))] = std::string(caveat(mode));
   }
   return {{"name", std::string(op.name())},
+          {"about", std::string(ops::about(op.name()))},
           {"category", std::string(name(op.info().category))},
           {"sources", sources},
           {"modes", modes},
