@@ -226,7 +226,11 @@ class Case:
 
 def _scalar(value: Any) -> Any:
     """A whole number that an op returned, as the 0-d output that it is."""
-    return np.asarray(value, np.int64) if isinstance(value, int) and not isinstance(value, bool) else value
+    if isinstance(value, int) and not isinstance(value, bool):
+        if not -(1 << 63) <= value < 1 << 63:
+            raise fail(f"is {value}, expected a number of 64 bits", argument="output")
+        return np.asarray(value, np.int64)
+    return value
 
 
 def _writable(array: np.ndarray) -> np.ndarray:

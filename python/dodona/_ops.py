@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import json
+import numbers
 import struct
 from typing import Any, Callable, Mapping
 
@@ -157,6 +158,10 @@ def prepare(op: str, *, threads: int | None = None, **weights: Any) -> Prepared:
 def gather(count: int, parts: Mapping[int, Prepared]) -> Prepared:
     """Weights of `count` experts, of which those of `parts` are there, each prepared alone from arrays whose first size is 1. Copies nothing.
     A call that needs another expert is refused."""
+    if not isinstance(parts, Mapping) or not all(isinstance(part, Prepared) for part in parts.values()):
+        raise fail(f"is {type(parts).__name__}, expected prepared weights by the expert's number", kind=BadType, argument="parts")
+    if not all(isinstance(number, numbers.Integral) for number in (count, *parts)):
+        raise fail("are no whole numbers", kind=BadType, argument="experts")
     if not parts:
         raise fail("are none, expected at least one", code="missing_argument", argument="parts")
     if min(parts) < 0 or max(parts) >= count:
