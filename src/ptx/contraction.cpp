@@ -424,7 +424,7 @@ void contract_quotients(Function& f) {
       choice.second_factor.emplace(Operand{OperandKind::f32});
       choice.second_factor->value = std::bit_cast<std::uint32_t>(1.0f / std::bit_cast<float>(bits));
     } else {
-      if (quotient.opcode != "div.full.f32" || kind_of(f.statements[a.sum].opcode).between != "") continue;
+      if (quotient.opcode != "div.full.f32" || !kind_of(f.statements[a.sum].opcode).between.empty()) continue;
       choice.opcode = "div.full.add.f32";
     }
     choices.push_back(std::move(choice));

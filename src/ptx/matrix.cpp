@@ -265,6 +265,7 @@ bool assemble_matrix(Assembler& a, const Statement& s, const Opcode& op) {
   const std::vector<Operand> parts = numbers.kind == OperandKind::vector ? numbers.parts : std::vector<Operand>{numbers};
   if (parts.size() != (op.has("x4") ? 4U : op.has("x2") ? 2U : 1U)) throw NotThere{"the number of registers is another"};
   std::vector<Slot> slots;
+  slots.reserve(parts.size());
   for (const Operand& part : parts) slots.push_back(loads ? a.destination(part, 4) : a.source(part, 4));
   Instruction& i = a.emit(loads ? load_matrices : store_matrices, {base});
   i.immediate = offset;

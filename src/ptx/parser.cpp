@@ -76,7 +76,8 @@ class Parser {
       if (take("*")) {
         value *= number();
       } else {
-        value += take("+") ? number() : number();  // `number` takes the minus
+        take("+");
+        value += number();  // which takes a minus
       }
     }
     return value;

@@ -148,7 +148,7 @@ const Decoded& Tiles::find(std::vector<Kept<Decoded>>& kept, Unit unit, const Op
   one.lines = lines;
   one.k = k;
   std::array<std::byte, std::size_t{256} * line_bytes> padded;
-  const auto line = static_cast<std::size_t>(k * bytes_of(o.type));
+  const auto line = static_cast<std::size_t>(k) * static_cast<std::size_t>(bytes_of(o.type));
   for (std::size_t n = 0; n < static_cast<std::size_t>(lines); ++n)
     std::memset(padded.data() + n * line_bytes + line, 0, line_bytes - line);
   o.source.lay_out(one.known, padded.data(), line_bytes);

@@ -1,6 +1,5 @@
 #include "ptx/toolchain.h"
 
-#include <stdlib.h>
 #include <unistd.h>
 
 #include <cstdlib>
@@ -58,7 +57,7 @@ std::string in_path(const std::string& name) {
   const std::string folders = std::string(path == nullptr ? "" : path) + ":/usr/local/cuda/bin";
   for (std::size_t begin = 0; begin <= folders.size();) {
     const std::size_t end = std::min(folders.find(':', begin), folders.size());
-    const std::string file = folders.substr(begin, end - begin) + "/" + name;
+    std::string file = folders.substr(begin, end - begin) + "/" + name;
     if (::access(file.c_str(), X_OK) == 0) return file;
     begin = end + 1;
   }

@@ -381,6 +381,7 @@ class Tracer : public Observer {
       rows[static_cast<std::size_t>(row)] = add(std::move(n));
     }
     std::vector<u32> columns;
+    columns.reserve(static_cast<std::size_t>(p.columns));
     for (int column = 0; column < p.columns; ++column) columns.push_back(line_of(p.b_line(m, i, column), "column"));
     const std::string_view opcode = opcode_of(i);
     const int registers = p.half_sums ? p.columns / 4 : p.columns / 2;

@@ -194,6 +194,7 @@ constexpr std::array presets{Preset{"r1-nvfp4", r1_nvfp4},
 const std::vector<std::string>& preset_names() {
   static const std::vector<std::string> names = [] {
     std::vector<std::string> all;
+    all.reserve(std::size(presets));
     for (const Preset& each : presets) all.emplace_back(each.name);
     return all;
   }();

@@ -176,7 +176,7 @@ Tensor run(const Pass& p, const Tensor& x, const Routing& routing) {
                                          .outputs = {{"output", both.dtype()}},
                                          .work = reading({both})},
                                         [&] { return ops::run(ops::SiluAndMul{.input = both}, p.exec()).out; });
-  const Tensor out = weighted_sum(e, group_mm(e, down, experts_quant(e, down, activated)));
+  Tensor out = weighted_sum(e, group_mm(e, down, experts_quant(e, down, activated)));
   p.trace.gives({{"output", out}});
   return out;
 }

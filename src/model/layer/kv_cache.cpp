@@ -133,7 +133,7 @@ Tensor PagedKvCache::whole_pages(std::span<const std::int64_t> requests) const {
   const bool all =
       count == this->requests() && std::adjacent_find(requests.begin(), requests.end(), std::greater_equal<>()) == requests.end();
   if (all) return page_table_;
-  const Tensor rows = Tensor::uninitialized(DType::i32, {count, page_table_.size(1)});
+  Tensor rows = Tensor::uninitialized(DType::i32, {count, page_table_.size(1)});
   for (std::int64_t r = 0; r < count; ++r) {
     const std::int64_t request = requests[static_cast<std::size_t>(r)];
     copy(page_table_.slice(0, request, request + 1), rows.slice(0, r, r + 1));
@@ -142,10 +142,10 @@ Tensor PagedKvCache::whole_pages(std::span<const std::int64_t> requests) const {
 }
 
 Tensor PagedKvCache::page_table(std::span<const std::int64_t> requests, std::int64_t tokens) const {
-  const Tensor table = whole_pages(requests);
+  Tensor table = whole_pages(requests);
   const std::int64_t parts = page_size / tokens;
   if (parts == 1) return table;
-  const Tensor split = Tensor::uninitialized(DType::i32, {table.size(0), table.size(1) * parts});
+  Tensor split = Tensor::uninitialized(DType::i32, {table.size(0), table.size(1) * parts});
   for (std::int64_t i = 0; i < split.elements(); ++i) {
     const std::int32_t page = table.as<const std::int32_t>()[i / parts];
     split.as<std::int32_t>()[i] = page < 0 ? -1 : page * static_cast<std::int32_t>(parts) + static_cast<std::int32_t>(i % parts);

@@ -28,7 +28,8 @@ Tensor rounded(const Tensor& values, DType type) {
 }
 
 Tensor cast_to_e4m3(const Tensor& x) {
-  const Tensor wide = widened(x.contiguous() ? x : x.clone()), out = Tensor::uninitialized(DType::f8_e4m3, x.shape());
+  const Tensor wide = widened(x.contiguous() ? x : x.clone());
+  Tensor out = Tensor::uninitialized(DType::f8_e4m3, x.shape());
   for (std::int64_t i = 0; i < wide.elements(); ++i)
     out.as<std::uint8_t>()[i] = quant::to_e4m3_framework(static_cast<double>(wide.as<float>()[i]));
   return out;
@@ -41,14 +42,14 @@ Tensor times(const Tensor& a, float factor) {
 }
 
 Tensor side_by_side(const Tensor& a, const Tensor& b) {
-  const Tensor both = Tensor::uninitialized(a.dtype(), {a.size(0), a.size(1), a.size(2) + b.size(2)});
+  Tensor both = Tensor::uninitialized(a.dtype(), {a.size(0), a.size(1), a.size(2) + b.size(2)});
   copy(a, both.slice(2, 0, a.size(2)));
   copy(b, both.slice(2, a.size(2), both.size(2)));
   return both;
 }
 
 Tensor tensor_of(const std::vector<std::int64_t>& values, const Dims& shape, DType type) {
-  const Tensor tensor(type, shape);
+  Tensor tensor(type, shape);
   for (std::size_t i = 0; i < values.size(); ++i)
     if (type == DType::i64)
       tensor.as<std::int64_t>()[i] = values[i];

@@ -18,7 +18,7 @@ constexpr const char* split_field = "split";
 constexpr const char* round_field = "round";
 
 Tensor tensor_of(const std::string& text) {
-  const Tensor tensor(DType::u8, {static_cast<std::int64_t>(text.size())});
+  Tensor tensor(DType::u8, {static_cast<std::int64_t>(text.size())});
   std::memcpy(tensor.data(), text.data(), text.size());
   return tensor;
 }
