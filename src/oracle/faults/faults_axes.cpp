@@ -262,8 +262,15 @@ std::vector<Ragged> ragged_operands(const FaultCase& call) {
   }
   return found;
 }
-/// What a request takes instead of its own rows.
-Group taken_instead(const std::string& how, const Group& own, std::int64_t total) {
+/// What a request takes instead of its own rows; of the first and the last one, which have none before or behind them, their own.
+Group taken_instead(const std::string& how, const Tensor& offsets, std::int64_t b) {
+  const std::int64_t requests = offsets.elements() - 1, total = number_at(offsets, requests);
+  const auto rows_of = [&](std::int64_t request) { return Group{number_at(offsets, request), number_at(offsets, request + 1)}; };
+  const Group own = rows_of(b);
+  if (how == "of the one before") return rows_of(std::max<std::int64_t>(b - 1, 0));
+  if (how == "of the next") return rows_of(std::min(b + 1, requests - 1));
+  if (how == "of the first") return rows_of(0);
+  if (how == "of the last") return rows_of(requests - 1);
   if (how == "to the end") return {own.begin, total};
   if (how == "from the start") return {0, own.end};
   if (how == "none") return {own.begin, own.begin};
@@ -283,7 +290,8 @@ Values other_groups(Site s) {
     std::int64_t longest = 0;
     for (std::int64_t b = 0; b + 1 < offsets.elements(); ++b)
       longest = std::max(longest, number_at(offsets, b + 1) - number_at(offsets, b));
-    for (const char* const how : {"none", "first left out", "last left out", "to the end", "from the start", "one more"})
+    for (const char* const how : {"none", "first left out", "last left out", "to the end", "from the start", "one more",
+                                  "of the one before", "of the next", "of the first", "of the last"})
       values.emplace_back(ragged.offsets->name + " " + how);
     for (const char* const share : {" share 2", " share 4", " share 8"}) values.emplace_back(ragged.offsets->name + share);
     for (const std::int64_t p : {16, 32, 64, 128, 256, 512})
@@ -297,11 +305,11 @@ void take_other_groups(Site s, Arguments& inputs) {
   for (const Ragged& ragged : ragged_operands(s.call)) {
     if (ragged.offsets->name != name) continue;
     const Tensor offsets = *s.call.inputs.find(name), changed = offsets.clone();
-    const std::int64_t requests = offsets.elements() - 1, total = number_at(offsets, requests);
+    const std::int64_t requests = offsets.elements() - 1;
     std::vector<std::int64_t> rows;
     std::vector<std::int64_t> before, after;
     for (std::int64_t b = 0; b < requests; ++b) {
-      const Group own{number_at(offsets, b), number_at(offsets, b + 1)}, taken = taken_instead(how, own, total);
+      const Group own{number_at(offsets, b), number_at(offsets, b + 1)}, taken = taken_instead(how, offsets, b);
       quant::set(changed, b, static_cast<double>(rows.size()));
       for (std::int64_t row = taken.begin; row < taken.end; ++row) rows.push_back(row);
       before.push_back(own.end - own.begin), after.push_back(std::max<std::int64_t>(taken.end - taken.begin, 0));
@@ -347,6 +355,7 @@ std::string other_groups_in_words(Site s) {
   if (how == "first left out") return of + "the first row (its first, oldest key) is left out";
   if (how == "last left out") return of + "the last row (its last, newest key) is left out";
   if (how == "one more") return of + "one row more counts, the next request's first";
+  if (how.starts_with("of the")) return of + "not its own rows count but those " + how + " (another request's)";
   const std::string p = how.substr(how.find(' ') + 1);
   if (how.starts_with("share")) return of + "the first of " + p + " shares of the rows alone counts, as if every split had that one";
   if (how.starts_with("first")) return of + "the first " + p + " rows alone count";

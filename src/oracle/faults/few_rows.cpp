@@ -5,6 +5,7 @@
 
 #include "dodona/error.h"
 #include "oracle/faults/explain.h"
+#include "quant/element.h"
 
 namespace dodona::oracle {
 namespace {
@@ -12,7 +13,25 @@ namespace {
 /// Of so many rows so many.
 std::int64_t few_of(std::int64_t rows) {
   constexpr std::int64_t few = 16, fewer = 4;
-  return rows >= 2 * few ? few : rows >= 2 * fewer ? fewer : 0;
+  return rows >= 2 * few ? few : rows >= 2 * fewer ? fewer : rows >= 2 ? 1 : 0;
+}
+
+/// What rows of the outputs are counted by: sizes that the op calls independent, and others, of which golden mode's own answer says it.
+std::vector<std::string> counted_by(const FaultCase& call) {
+  std::vector<std::string> symbols = call.op.schema().properties.rows_independent;
+  for (const auto& [name, tensor] : call.golden.outputs) {
+    const auto dims = dims_of(call.op.schema().find_tensor(name)->shape, tensor.rank());
+    if (!dims.empty() && std::find(symbols.begin(), symbols.end(), dims.front()) == symbols.end()) symbols.push_back(dims.front());
+  }
+  return symbols;
+}
+bool same_bits(const NamedTensors& a, const NamedTensors& b) {
+  return a.size() == b.size() && std::equal(a.begin(), a.end(), b.begin(), [](const auto& x, const auto& y) {
+           if (x.second.dtype() != y.second.dtype() || !(x.second.shape() == y.second.shape())) return false;
+           for (std::int64_t i = 0; i < x.second.elements(); ++i)
+             if (quant::get_bits(x.second, i) != quant::get_bits(y.second, i)) return false;
+           return true;
+         });
 }
 
 /// What is counted over all rows: a part of it is another call.
@@ -76,14 +95,16 @@ bool is_another_call(const Placed& placed) {
 
 std::unique_ptr<FewRows> FewRows::of(const FaultCase& call, const NamedTensors& actual, const Verdict& verdict,
                                      const JudgeOptions& options) {
-  for (const std::string& symbol : call.op.schema().properties.rows_independent) {
+  for (const std::string& symbol : counted_by(call)) {
     const std::int64_t rows = rows_along(call.op, call.inputs, symbol);
     const std::int64_t few = few_of(rows);
     if (few == 0) continue;
     const std::int64_t begin = first_failing(call.op, verdict, symbol, rows, few);
     try {
       std::unique_ptr<FewRows> some(new FewRows(call, actual, options, {RowRange{symbol, begin, std::min(begin + few, rows)}}));
-      if (some->verdict_.outcome == Outcome::fail) return some;
+      if (some->verdict_.outcome == Outcome::fail &&
+          same_bits(some->golden_.outputs, windowed(call.op, call.golden.outputs, some->window_)))
+        return some;
     } catch (const Error&) {
       continue;  // inputs that say something of all rows do not fit some of them
     }
@@ -95,7 +116,7 @@ FewRows::FewRows(const FaultCase& call, const NamedTensors& actual, const JudgeO
     : whole_(call.inputs),
       window_(window),
       options_(options),
-      inputs_(windowed(call.op, call.inputs, window)),
+      inputs_(resized(call.op, call.inputs, window)),
       actual_(windowed(call.op, actual, window)),
       golden_(run_golden(call.op, inputs_, call.exec)),
       verdict_(judge(call.op, inputs_, golden_, actual_, options_)),
@@ -109,10 +130,10 @@ FewRows::FewRows(const FaultCase& call, const NamedTensors& actual, const JudgeO
 }
 
 bool FewRows::rule_out(const Placed& placed) const {
-  if (placed.fault->strikes == Strikes::output || of_all_rows(placed)) return false;
+  if (placed.fault->strikes == Strikes::output) return false;
   // What a row is given by the whole call with the mistake may be another row's.
-  if (is_another_call(placed) && (placed.fault->far || window_.front().begin > 0)) return rule_out_of_whole(placed);
-  return !placed.fault->far && rule_out_within(placed);
+  if (is_another_call(placed) && (placed.fault->far || of_all_rows(placed) || window_.front().begin > 0)) return rule_out_of_whole(placed);
+  return !placed.fault->far && !of_all_rows(placed) && rule_out_within(placed);
 }
 
 /// The mistake made in these rows alone.
@@ -129,7 +150,7 @@ bool FewRows::rule_out_of_whole(const Placed& placed) const {
   try {
     const Arguments changed = inputs_with(placed);
     if (!same_shapes(call_.op, whole_, changed)) return false;
-    const Arguments inputs = windowed(call_.op, changed, window_);
+    const Arguments inputs = resized(call_.op, changed, window_);
     const Verdict other = judge(call_.op, inputs, run_golden(call_.op, inputs, call_.exec), actual_, options_);
     std::int64_t left = 0;
     for (const OutputVerdict& output : verdict_.outputs) {

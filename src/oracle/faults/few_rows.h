@@ -16,7 +16,7 @@ bool is_another_call(const Placed& placed);
 
 class FewRows {
  public:
-  /// Nothing where rows of the op depend on each other, where there are not many, or where none of them fails.
+  /// Nothing where rows of the op depend on each other, where there is but one, or where none of them fails.
   static std::unique_ptr<FewRows> of(const FaultCase& call, const NamedTensors& actual, const Verdict& verdict,
                                      const JudgeOptions& options);
 

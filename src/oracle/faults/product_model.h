@@ -30,6 +30,8 @@ class ProductModel {
   static std::optional<ProductModel> of(const FaultCase& call);
 
   const std::string& output() const { return output_; }
+  /// The name of the operand with the output's rows, or with its columns.
+  const std::string& operand(bool of_columns) const { return of_columns ? b_.spec->name : a_.spec->name; }
   std::int64_t batches() const { return batches_; }
   std::int64_t rows() const { return rows_; }
   std::int64_t columns() const { return columns_; }
