@@ -1,5 +1,7 @@
 #include "ops/moe/post_reorder_triton_kernel.h"
 
+#include <cmath>
+
 #include "ops/rows/weighted_rows.h"
 
 namespace dodona::ops {
@@ -21,12 +23,23 @@ std::optional<Refusal> unsupported(const Call& op, Mode mode) {
   return {};
 }
 
-/// Whether the token of this element chose expert 0.
+/// Whether the token of this element chose expert 0, and the element is what the other slots add up to.
 bool explains_expert_0(const Call& actual, std::string_view output, std::int64_t linear) {
-  const std::int64_t topk = actual.topk_ids.size(1), first = linear / actual.down_output.size(1) * topk;
-  for (std::int64_t i = first; i < first + topk; ++i)
-    if (output == "output" && quant::get(actual.topk_ids, i) == 0) return true;
-  return false;
+  const std::int64_t topk = actual.topk_ids.size(1), width = actual.down_output.size(1), first = linear / width * topk;
+  const DType type = actual.down_output.dtype();
+  bool chosen = false;
+  WeightedRows others{.rows = Tensor(type, {topk, 1}), .output = Tensor(type, {1, 1}), .rounded_between = true};
+  for (std::int64_t slot = 0; slot < topk; ++slot) {
+    const auto expert = quant::get(actual.topk_ids, first + slot);
+    const auto row = static_cast<std::int64_t>(quant::get(actual.src2dst, first + slot));
+    if (expert > 0) quant::set_bits(others.rows, slot, quant::get_bits(actual.down_output, row * width + linear % width));
+    others.add(expert > 0 ? slot : -1, quant::get(actual.topk_weights, first + slot));
+    chosen = chosen || expert == 0;
+  }
+  if (output != "output" || !chosen) return false;
+  add_weighted_rows(others, Exec{});
+  const double is = quant::get(actual.output, linear), left = quant::get(others.output, 0);
+  return std::isnan(left) ? std::isnan(is) : quant::get_bits(actual.output, linear) == quant::get_bits(others.output, 0);
 }
 
 }  // namespace

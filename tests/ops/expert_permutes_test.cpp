@@ -97,6 +97,21 @@ TEST(ExpertPermutes, RowsOfExpert0CountThoughAnH100sKernelLeavesThemOut) {
   EXPECT_EQ(values_of(ops::run(op, in_mode(Mode::hopper)).output), (Values{0.5 * 8 + 3 * 1, 0.25 * 2}));
 }
 
+TEST(ExpertPermutes, WithoutTheRowsOfExpert0ATokenHasItsOtherRowsAndNothingElse) {
+  const NamedOp op{"post_reorder_triton_kernel"};
+  Arguments inputs = op.case_of("R=4 D=1 T=2 topk=2");
+  inputs.set("down_output", rows);
+  inputs.set("src2dst", tensor_of(DType::i32, {2, 2}, {3, 0, 2, 1}));
+  inputs.set("topk_ids", tensor_of(DType::i32, {2, 2}, {0, 2, 3, 1}));
+  inputs.set("topk_weights", weights);
+  const auto outcome = [&](double first) {
+    return oracle::judge(op.op(), inputs, {{"output", tensor_of(DType::bf16, {2, 1}, {first, 16 * 4 + 0.25 * 2})}}, {}).outcome;
+  };
+  EXPECT_EQ(outcome(0.5 * 8 + 3 * 1), oracle::Outcome::pass);
+  EXPECT_EQ(outcome(3 * 1), oracle::Outcome::known_defect);
+  EXPECT_EQ(outcome(0.5 * 8), oracle::Outcome::fail);
+}
+
 TEST(ExpertPermutes, TheFactorIsAppliedToTheSumAndTheIdBehindTheLastExpertIsNobody) {
   const ops::PostReorderForCutlassMoe op{.down_output = rows,
                                          .src2dst = tensor_of(DType::i32, {2, 2}, {3, 0, 99, 1}),
