@@ -18,6 +18,8 @@ std::span<const Fault> angle_faults();
 std::span<const Fault> shared_head_faults();
 /// Of the call as a whole: operands that are read on beyond their rows' ends.
 std::span<const Fault> read_on_faults();
+/// Of the call as a whole: the same mistake made with two inputs; optional inputs that are not handed on.
+std::span<const Fault> alike_faults();
 /// Of the call as a whole: several scales at once.
 std::span<const Fault> scales_together_faults();
 

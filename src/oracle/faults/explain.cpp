@@ -21,6 +21,7 @@
 #include "oracle/faults/holds_inputs.h"
 #include "oracle/faults/key_weights.h"
 #include "oracle/faults/largest_code.h"
+#include "oracle/faults/layernorm_told.h"
 #include "oracle/faults/left_out.h"
 #include "oracle/faults/norm_told.h"
 #include "oracle/faults/parts_of_depth.h"
@@ -205,8 +206,8 @@ Explained explain(const Case& c, const GoldenRun& golden, const NamedTensors& ac
   if (!complete())
     if (auto explanation = one_of_two_uses(call, actual, verdict, alone, time_is_up)) found.push_back(std::move(*explanation));
   // What the numbers say by themselves, where no mistake that can be made again does.
-  for (const auto told : {rows_of_requests, rows_of_zeros, largest_code, softmax_told, norm_told, parts_of_depth, key_weights, scales_used,
-                          depth_elsewhere, holds_inputs})
+  for (const auto told : {rows_of_requests, rows_of_zeros, largest_code, softmax_told, norm_told, layernorm_told, parts_of_depth,
+                          key_weights, scales_used, depth_elsewhere, holds_inputs})
     if (!complete() && !time_is_up())
       if (auto explanation = told(call, actual, with_details(), alone)) found.push_back(std::move(*explanation));
   if (complete()) std::erase_if(found, [](const Explanation& e) { return !e.complete; });

@@ -404,6 +404,39 @@ void repeat_scales(Site s, Arguments& inputs) {
   }
 }
 
+/// `2 1`: groups are counted in halves, and each begins one of them earlier than it does.
+Values shifted_groups(Site s) {
+  if (grouped_inputs(s).empty()) return {};
+  return {std::string("2 1"), std::string("2 -1"), std::string("4 1"), std::string("4 -1"), std::string("4 2"), std::string("4 -2")};
+}
+/// Of an op that has as many groups as it is given scales; others refuse the call.
+void shift_groups(Site s, Arguments& inputs) {
+  const std::int64_t parts = std::stoll(word(s)), shift = std::stoll(rest_of(word(s)));
+  for (const auto& [name, d] : grouped_inputs(s)) {
+    const Tensor original = *inputs.find(name);
+    Dims shape = original.shape();
+    const std::int64_t groups = shape[d];
+    shape[d] = groups * parts;
+    const Tensor changed(original.dtype(), shape);
+    for (std::int64_t i = 0; i < changed.elements(); ++i) {
+      Dims at = index_of(i, shape);
+      at[d] = std::clamp<std::int64_t>(at[d] + shift, 0, groups * parts - 1) / parts;
+      std::int64_t from = 0;
+      for (int k = 0; k < at.rank(); ++k) from = from * original.size(k) + at[k];
+      quant::set_bits(changed, i, quant::get_bits(original, from));
+    }
+    inputs.set(name, changed);
+  }
+}
+std::string shifted_groups_in_words(Site s) {
+  const std::int64_t parts = std::stoll(word(s)), shift = std::stoll(rest_of(word(s)));
+  std::string names;
+  for (const Grouped& one : grouped_inputs(s)) names += (names.empty() ? "" : ", ") + one.name;
+  const std::string by = parts == 2 * std::abs(shift) ? "half a group" : "a quarter of a group";
+  return names + ": groups along K are taken to begin " + by + (shift > 0 ? " before" : " behind") +
+         " where they do, as those of a part of K that begins within one";
+}
+
 /// Ops with the same tensors: one activation, one router for another.
 bool same_tensors(const Op& a, const Op& b) {
   const auto &left = a.schema().tensors, &right = b.schema().tensors;
@@ -444,6 +477,8 @@ constexpr std::array call_table{
     Fault{"scales-of-coarser-groups",
           "the first scale of so many along K is used for all of them; 0: those of the first half for the second half too", call, gross,
           always, nullptr, nullptr, coarse_groups, repeat_scales, nullptr, coarser_in_words},
+    Fault{"groups-begin-elsewhere", "groups of scales along K are taken to begin a part of one earlier, or later", call, gross, always,
+          nullptr, nullptr, shifted_groups, shift_groups, nullptr, shifted_groups_in_words},
     Fault{"sibling-op", "another op of the same arguments is computed", call, gross, always, nullptr, nullptr, siblings,
           drop_other_attributes, nullptr, sibling_in_words, sibling_of},
     Fault{"inputs-exchanged", "the inputs are taken for one another", call, gross, always, nullptr, nullptr, twin_inputs, exchange_inputs},

@@ -315,21 +315,31 @@ std::string neighbour_in_words(Site s) {
 
 // ---- offsets
 
+/// By their role, or by what they hold: numbers that rise from 0.
 bool offsets(Site s) {
-  return s.spec->role == Role::indptr && is_whole(s.tensor.dtype()) && s.tensor.rank() == 1 && s.tensor.size(0) >= 3;
+  if (s.spec->direction != Direction::in || !is_whole(s.tensor.dtype()) || s.tensor.rank() != 1 || s.tensor.size(0) < 3) return false;
+  if (s.spec->role == Role::indptr) return true;
+  for (std::int64_t i = 0; i + 1 < s.tensor.elements(); ++i)
+    if (at(s.tensor, i) > at(s.tensor, i + 1)) return false;
+  return at(s.tensor, 0) == 0 && at(s.tensor, s.tensor.elements() - 1) > 1;
 }
 Values other_offsets(Site) {
-  return {std::string("one row each"), std::string("evenly")};
+  return {std::string("one row each"), std::string("evenly"), std::string("twice")};
 }
 void offsets_of_their_own(Site s, To t) {
   const std::int64_t count = t.elements() - 1;
   const double end = quant::get(s.tensor, count);
   for (std::int64_t i = 0; i < count; ++i) {
     const auto number = static_cast<double>(i);
+    if (word(s) == "twice") {
+      quant::set(t, i, 2 * quant::get(s.tensor, i));
+      continue;
+    }
     quant::set(t, i, word(s) == "evenly" ? std::floor(number * end / static_cast<double>(count)) : std::min(number, end));
   }
 }
 std::string offsets_in_words(Site s) {
+  if (word(s) == "twice") return s.name + ": where a group begins is counted twice: groups behind the first lie twice as far on";
   return s.name + (word(s) == "evenly" ? ": groups are taken to be equally large, whatever the offsets say"
                                        : ": row i is taken to be of group i, the last one having what is left: offsets are not looked at");
 }
