@@ -53,13 +53,13 @@ class Bytes {
   ReferenceOutput* record_ = nullptr;
 };
 
-template <float (*amax)(std::span<const float>)>
+template <ScaleMade made>
 void golden_by(const QuantizeKCache& op, const Exec& exec, Reference* reference) {
   const Bytes bytes(op, reference);
   parallel_for(exec.threads, row_count(op.cache_k), 1e4, [&](std::int64_t row) {
     for (std::int64_t g = 0; g < k_cache_groups; ++g) {
       const Group x = group_of(op, row, g);
-      const Fp8Bytes group = fp8_bytes(x, 0.0f, amax);
+      const Fp8Bytes group = fp8_bytes(x, 0.0f, made);
       const auto stored = std::bit_cast<std::array<std::byte, 4>>(group.scale);
       const bool open = has_no_number(x);
       for (std::size_t i = 0; i < 4; ++i) bytes.put(row, k_cache_scales_at + 4 * g + static_cast<std::int64_t>(i), stored[i], open);
@@ -124,10 +124,6 @@ void hopper(const QuantizeKCache& op, const Exec& exec) {
   });
 }
 
-float largest_value(std::span<const float> group) {
-  return std::max(0.0f, quant::largest_value(group));
-}
-
 }  // namespace
 }  // namespace dodona::ops
 
@@ -142,11 +138,17 @@ reciprocal, the product). Codes of groups of zeros, whose reciprocal is infinite
 of NaN are not judged (upstream's clamp gives them either bound; here 0 for groups of zeros). Bytes 528 to 655 are copies. Hopper mode: s = max |x| * fl32(1/448), and x * (1/s) by Triton's approximate
 division; NaN becomes the largest code.)",
       .contract_version = 2,
-      .golden = ops::golden_by<quant::amax>,
+      .golden = ops::golden_by<ops::ScaleMade::by_rule>,
       .fast = ops::fast,
       .hopper = ops::hopper,
       .condition = ops::condition,
-      .mistakes = {{"maximum-without-magnitude", "the maximum is taken of values, not of magnitudes", ops::golden_by<ops::largest_value>}},
+      .mistakes =
+          {{"maximum-without-magnitude", "the maximum is taken of values, not of magnitudes", ops::golden_by<ops::ScaleMade::of_values>},
+           {"largest-code-240", "the largest code is taken for 240, as on another vendor's e4m3", ops::golden_by<ops::ScaleMade::for_240>},
+           {"largest-code-224", "the largest code is taken for 224: scales are twice as large", ops::golden_by<ops::ScaleMade::for_224>},
+           {"scale-of-power-of-two", "scales are rounded up to powers of two", ops::golden_by<ops::ScaleMade::as_power>},
+           {"stored-as-power-of-two", "scales are rounded up to powers of two where they are stored; codes are made with others",
+            ops::golden_by<ops::ScaleMade::stored_as_power>}},
       .cases = {"S=5", "S=3 --dist outliers", "S=2 --dist edge"},
       .bench_cases = {"S=4096"},
   });

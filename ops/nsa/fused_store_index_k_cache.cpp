@@ -44,19 +44,19 @@ void leave_open(ReferenceOutput& record, const IndexKPlace& place, const Key& x,
     if ((differing >> 8 * i & 0xFF) != 0) record.unspecified[static_cast<std::size_t>(place.scale) + i] = 1;
 }
 
-template <float (*amax)(std::span<const float>)>
+template <ScaleMade made>
 void golden_by(const FusedStoreIndexKCache& op, const Exec&, Reference* reference) {
   auto* const bytes = op.index_k_with_scale.as<std::byte>();
   std::vector<Fp8Bytes> keys;
   for (std::int64_t i = 0; i < op.key.size(0); ++i) {
-    const Fp8Bytes& key = keys.emplace_back(fp8_bytes(key_of(op, i), least_magnitude, amax));
+    const Fp8Bytes& key = keys.emplace_back(fp8_bytes(key_of(op, i), least_magnitude, made));
     std::memcpy(bytes + place_of(op, i).key, key.codes.data(), key.codes.size());
     std::memcpy(bytes + place_of(op, i).scale, &key.scale, 4);
   }
   record_exact(op.index_k_with_scale, reference, "index_k_with_scale");
   open_shared_slots(op.out_cache_loc, op.page_size, op.index_k_with_scale, reference, "index_k_with_scale");
   // A mistaken kernel is reproduced byte by byte.
-  if (reference == nullptr || amax != quant::amax) return;
+  if (reference == nullptr || made != ScaleMade::by_rule) return;
   ReferenceOutput& record = reference->output("index_k_with_scale", op.index_k_with_scale.elements());
   for (std::int64_t i = 0; i < op.key.size(0); ++i) leave_open(record, place_of(op, i), key_of(op, i), keys[static_cast<std::size_t>(i)]);
 }
@@ -92,10 +92,6 @@ void check(const FusedStoreIndexKCache& op) {
     throw Error(ErrorCode::bad_value, "", "page_size", "is " + std::to_string(op.page_size) + ", expected a power of two");
 }
 
-float largest_value(std::span<const float> x) {
-  return std::max(0.0f, quant::largest_value(x));
-}
-
 }  // namespace
 }  // namespace dodona::ops
 
@@ -109,12 +105,18 @@ product with fl32(1/448)); codes with a boundary within 7 units of 2^-24 of the 
 the scale's last bit); codes of NaN and of keys with infinities. A slot
 that several tokens name takes any of them (here the last) and is not judged; one out of range is an error, upstream does not look. Hopper
 mode: the kernel compiled without fast math, as upstream does; with it the bits are others, within the contract.)",
-      .golden = ops::golden_by<quant::amax>,
+      .golden = ops::golden_by<ops::ScaleMade::by_rule>,
       .fast = ops::fast,
       .hopper = ops::hopper,
       .check = ops::check,
       .bytes_read = [](const ops::FusedStoreIndexKCache& op) { return 264.0 * static_cast<double>(op.key.size(0)); },
-      .mistakes = {{"maximum-without-magnitude", "the maximum is taken of values, not of magnitudes", ops::golden_by<ops::largest_value>}},
+      .mistakes =
+          {{"maximum-without-magnitude", "the maximum is taken of values, not of magnitudes", ops::golden_by<ops::ScaleMade::of_values>},
+           {"largest-code-240", "the largest code is taken for 240, as on another vendor's e4m3", ops::golden_by<ops::ScaleMade::for_240>},
+           {"largest-code-224", "the largest code is taken for 224: scales are twice as large", ops::golden_by<ops::ScaleMade::for_224>},
+           {"scale-of-power-of-two", "scales are rounded up to powers of two", ops::golden_by<ops::ScaleMade::as_power>},
+           {"stored-as-power-of-two", "scales are rounded up to powers of two where they are stored; codes are made with others",
+            ops::golden_by<ops::ScaleMade::stored_as_power>}},
       .cases = {"pages=3 n=5", "pages=4 n=9 --attr page_size=16 --dist outliers", "pages=1 n=3 --dist edge"},
       .bench_cases = {"pages=1024 n=16384"},
   });

@@ -39,8 +39,14 @@ Fp8Bytes with_scale(std::span<const float> x, float scale) {
 
 }  // namespace
 
-Fp8Bytes fp8_bytes(std::span<const float> x, float least, float (*amax)(std::span<const float>)) {
-  return with_scale(x, static_cast<float>(scale_of(x, least, amax).exact));
+Fp8Bytes fp8_bytes(std::span<const float> x, float least, ScaleMade made) {
+  const double largest = made == ScaleMade::for_240 ? 240 : made == ScaleMade::for_224 ? 224 : 448;
+  const auto amax = made == ScaleMade::of_values ? quant::largest_value : static_cast<float (*)(std::span<const float>)>(quant::amax);
+  const auto scale = static_cast<float>(scale_of(x, least, amax).exact * (448 / largest));
+  const float power = scale > 0 ? std::exp2(std::ceil(std::log2(scale))) : scale;
+  Fp8Bytes bytes = with_scale(x, made == ScaleMade::as_power ? power : scale);
+  if (made == ScaleMade::stored_as_power) bytes.scale = power;
+  return bytes;
 }
 
 Fp8Bytes conditioned_fp8_bytes(std::span<const float> x, float least, float stored_scale, std::span<const std::byte> stored_codes) {

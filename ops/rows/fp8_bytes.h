@@ -14,9 +14,19 @@ struct Fp8Bytes {
   std::vector<bool> open;  ///< codes that are not judged; 0 here
 };
 
-/// Golden mode's: the scale is divided, NaN passed over. `amax` is quant::amax, or a mistake in its place. No code is known where the
+/// How a scale is made: by the rule, or as mistaken kernels do.
+enum class ScaleMade {
+  by_rule,
+  of_values,  ///< of the largest value, not magnitude
+  for_240,    ///< for another largest code
+  for_224,
+  as_power,         ///< rounded up to a power of two
+  stored_as_power,  ///< so rounded where it is stored, behind the codes
+};
+
+/// Golden mode's: the scale is divided, NaN passed over. No code is known where the
 /// reciprocal of the scale is infinite or NaN, or the scale may be flushed, nor that of NaN.
-Fp8Bytes fp8_bytes(std::span<const float> x, float least, float (*amax)(std::span<const float>));
+Fp8Bytes fp8_bytes(std::span<const float> x, float least, ScaleMade made = ScaleMade::by_rule);
 
 /// The same where a scale was stored that either way to divide gives: with that scale, and with the stored codes that may follow from it
 /// (5 units of 2^-24 of the value that is rounded: 2 for a reciprocal that is approximate, 1 for each of two roundings, 1 for what
