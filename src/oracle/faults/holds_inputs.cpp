@@ -68,6 +68,8 @@ std::optional<std::vector<Held>> held_by(const OutputVerdict& output, const Neig
     const std::int64_t begin = std::min(run.first, (row + 1) * width - together);
     if (begin < row * width) return std::nullopt;
     const Bits wanted = Neighbours::bits_at(given, begin);
+    // What is a copy of the source anyway has other rows of it: where these lie says more.
+    if (source.find(Neighbours::bits_at(output.detail->golden, begin))) return std::nullopt;
     const std::set<std::uint64_t> different(wanted.begin(), wanted.end());
     const auto at = different.size() >= 3 ? source.find(wanted) : std::nullopt;
     if (!at || *at + (run.second - begin) >= source.tensor().elements()) return std::nullopt;
