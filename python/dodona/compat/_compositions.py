@@ -12,7 +12,7 @@ from .._arrays import dtype_name, is_torch
 from .._library import Error
 from .._ops import function
 from ._adapt import NotOffered, as_refused, refuse
-from ._hooks.arrays import as_f32, bare, dense_copy, like, not_writable, type_of
+from ._hooks.arrays import as_f32, bare, dense_copy, like, not_writable, rounded, type_of
 from ._layouts import as_given
 
 
@@ -206,8 +206,7 @@ def _store(target: Any, values: Any) -> None:
     if is_torch(target):
         target.copy_(values)
     elif target.dtype == np.uint16:
-        bits = values.view(np.uint32)
-        target[...] = (bits + 0x7FFF + (bits >> 16 & 1) >> 16).astype(np.uint16)
+        target[...] = rounded(values, "bf16").view(np.uint16)
     else:
         target[...] = values.astype(target.dtype)
 

@@ -106,10 +106,9 @@ class Package:
             return self.record.version
         if name == "__all__":
             return sorted({*(public for public in self.record.names(module) if not public.startswith("_")), *self._beside(module)})
-        target = self.record.modules[module].get("imports", {}).get(name)
-        if target in self._modules:
+        target, found = self.record.modules[module].get("imports", {}).get(name), self.record.find(module, name)
+        if target in self._modules and found is None:  # a function may have its module's name
             return self._modules[target]
-        found = self.record.find(module, name)
         if found is None and f"{module}.{name}" in self.own:  # of a build that the stored version is not
             return self.own[f"{module}.{name}"]
         if found is None and name in self._beside(module):

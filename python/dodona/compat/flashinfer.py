@@ -12,6 +12,8 @@ from . import _compositions as compositions
 from . import _draws as chains
 from . import _layouts as layouts
 from . import _pages as pages
+from . import _products as products
+from . import _utilities as utilities
 from ._adapt import Op, named, refuse
 from ._collectives import trtllm_allreduce_fusion
 from ._hooks import arrays, attention, draws, experts, orders, quantized
@@ -172,6 +174,7 @@ GROUPS = {"a": "input_tensor", "a_global_sf": "input_global_scale"}  # sgl-kerne
 NO_BOUND = {"top_p": math.inf}  # the first token that is drawn is the sample
 
 ACTIVATED = {"takes": ("activation_type",), "makes": ("gate_activation", "gated")}
+
 FUNCTIONS = {
     "apply_rope_with_cos_sin_cache": Op("apply_rope_with_cos_sin_cache_inplace", around=attention.rotated_copies),
     "block_scale_interleave": Op("nvfp4_block_scale_interleave"),
@@ -239,7 +242,7 @@ FUNCTIONS = {
     "top_p_sampling_from_probs": Op(takes=DRAWN, around=draws.seeded("top_p_sampling_from_probs", top_p="float32")),
     "trtllm_batch_decode_with_kv_cache_mla": Op(
         only={"sinks": (None,), "backend": ("auto", "trtllm-gen"), "use_fp16_softmax": (None, False)},
-        beside={"sparse_mla_top_k": 0},
+        beside={"sparse_mla_top_k": 0, **attention.NOT_READ},
         newer=orders.newer_where(orders.a_number),
         takes=("cum_seq_lens_q", "max_q_len", "skip_softmax_threshold_scale_factor", "uses_shared_paged_kv_idx"),
         before=attention.scales_as_numbers("trtllm_batch_decode_with_kv_cache_mla"),
@@ -302,6 +305,7 @@ PACKAGE = Package(
         "flashinfer.prefill.single_prefill_with_kv_cache": single_prefill_with_kv_cache,
         "flashinfer.decode.single_decode_with_kv_cache": single_decode_with_kv_cache,
         "flashinfer.autotuner.autotune": autotune,
+        "flashinfer.fused_moe.core._maybe_get_cached_w2_permute_indices": layouts.get_w2_permute_indices_with_cache,
         "flashinfer.comm.trtllm_ar.trtllm_allreduce_fusion": trtllm_allreduce_fusion,
         "flashinfer.fp4_quantization.nvfp4_batched_quantize": nvfp4_batched_quantize,
         "flashinfer.fp4_quantization.shuffle_matrix_sf_a": shuffle_matrix_sf_a,
@@ -321,7 +325,7 @@ PACKAGE = Package(
         "flashinfer.jit.env.has_flashinfer_jit_cache": has_flashinfer_jit_cache,
         **{f"flashinfer.utils.{made.__name__}": made for made in (ceil_div, device_support_pdl, get_compute_capability, round_up)},
         **{f"flashinfer.utils.is_{name}_supported": under(f"is_{name}_supported", answer) for name, answer in GENERATIONS.items()},
-        **{f"{module}.{made.__name__}": made for places in (layouts.PLACES, compositions.PLACES, pages.PLACES) for module, functions in places.items() for made in functions},
+        **{f"{module}.{made.__name__}": made for places in (layouts.PLACES, compositions.PLACES, pages.PLACES, products.PLACES, utilities.PLACES) for module, functions in places.items() for made in functions},
     },
     # How a kernel is launched, and what it works in.
     ignored=frozenset(
@@ -336,6 +340,7 @@ PACKAGE = Package(
     ),
 )
 
+PACKAGE.own.update(utilities.specs(PACKAGE.record))
 PACKAGE.record.modules["flashinfer.triton.cascade"] = {}  # the stored names leave Triton's modules out
 
 __getattr__, __dir__ = in_place_of(PACKAGE, globals())

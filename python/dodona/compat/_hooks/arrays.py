@@ -6,7 +6,7 @@ from typing import Any, Callable
 
 import numpy as np
 
-from ..._arrays import Typed, as_dtype, dtype_name, is_torch
+from ..._arrays import Typed, as_dtype, dtype_name, is_torch, numpy_dtype
 from ..._library import BadType
 from .._adapt import Call, refuse
 
@@ -20,6 +20,18 @@ def as_f32(value: Any) -> Any:
     if isinstance(value, np.ndarray) and value.dtype == np.uint16:
         return (value.astype(np.uint32) << 16).view(np.float32)
     return value.astype(np.float32, copy=False) if isinstance(value, np.ndarray) else value
+
+
+def rounded(values: Any, kind: str) -> Any:
+    """fp32 numbers to nearest even as bf16, f16 or f32; 16-bit codes in integers are bf16."""
+    if is_torch(values):
+        import torch
+
+        return values.to({"bf16": torch.bfloat16, "f16": torch.float16, "f32": torch.float32}[kind])
+    if kind == "bf16":
+        bits = values.view(np.uint32)
+        return np.where(np.isnan(values), 0x7FC0, bits + 0x7FFF + (bits >> 16 & 1) >> 16).astype(np.uint16).view(numpy_dtype(kind))
+    return values.astype({"f16": np.float16, "f32": np.float32}[kind])
 
 
 def bare(value: Any) -> Any:

@@ -159,9 +159,17 @@ def one_query_token(run: Run, call: Call) -> Any:
     return result if out is None else (out, *result[1:])
 
 
+# Scales that versions up to 0.4 take as tensors.
+NOT_READ = {"bmm1_scale_log2_tensor": None, "bmm2_scale_tensor": None}
+
+
 def pages_or_tokens(run: Run, call: Call) -> Any:
     """With sparse_mla_top_k the tables list tokens, query by query, which is another kernel."""
     name = "trtllm_batch_decode_with_kv_cache_mla"
+    for argument in NOT_READ:
+        if call.pop(argument) is not None:
+            text = "is given, offered is None: the versions that take it do not read it; give bmm1_scale and bmm2_scale"
+            raise refuse(name, text, kind=NotOffered, code="unsupported", argument=argument)
     if not call.pop("uses_shared_paged_kv_idx"):  # tables of keys and of values, [B, 2, P], which MLA has in the same pages
         tables = call["block_tables"]
         if tables.ndim != 3 or tables.shape[1] != 2 or not bool((tables[:, 0] == tables[:, 1]).all()):
