@@ -342,7 +342,7 @@ def test_one_query_is_the_last_one_of_a_prompt():
         np.testing.assert_allclose(one[0].astype(np.float32), whole[0][2].astype(np.float32), atol=2e-3)
         np.testing.assert_allclose(one[1], whole[1][2], atol=1e-5)
         assert flashinfer.single_decode_with_kv_cache(q[2], k, v, sm_scale=0.1, **how).tobytes() == one[0].tobytes()
-    for changes, told in (({"q": q}, "q has shape .3, 4, 128., expected two"), ({"q_scale": 2.0}, "q_scale is given"), ({"k": k[:, :, :64]}, ".*k has shape")):
+    for changes, told in (({"q": q}, "q has shape .3, 4, 128., expected an array of 2"), ({"q_scale": np.ones(2)}, "q_scale has shape .2., expected one number"), ({"k": k[:, :, :64]}, ".*k has shape")):
         with pytest.raises(compat.Refused, match=f"^single_decode_with_kv_cache: {told}"):
             flashinfer.single_decode_with_kv_cache(**{"q": q[2], "k": k, "v": v, **changes})
 
@@ -350,11 +350,13 @@ def test_one_query_is_the_last_one_of_a_prompt():
 @pytest.mark.parametrize(
     "changes, told",
     [
-        ({"q": None}, "q is None, expected three dimensions"),
+        ({"q": None}, "q is None, expected an array of 3 dimensions"),
         ({"kv_layout": "DNH"}, "kv_layout is 'DNH', expected NHD or HND"),
         ({"scale_k": 2.0}, "scale_k is given, offered is None"),
-        ({"k_scale": 2.0}, "k_scale is given, offered is None"),
-        ({"custom_mask": np.ones(9, bool)}, "BatchPrefillWithRaggedKVCacheWrapper: custom_mask is given"),
+        ({"k_scale": "two"}, "k_scale is 'two', expected one number"),
+        ({"custom_mask": np.ones(8, bool)}, "custom_mask has 8 elements, expected 9"),
+        ({"packed_custom_mask": np.ones(1, np.uint8)}, "packed_custom_mask has 1 bytes, expected 2"),
+        ({"pos_encoding_mode": "ALIBI"}, "pos_encoding_mode is ALIBI, offered are NONE and ROPE_LLAMA"),
         ({"o_dtype": np.dtype(np.float32)}, "o_dtype is float32, offered is that of q"),
     ],
 )
