@@ -216,3 +216,59 @@ def test_scales_that_older_versions_do_not_read_may_be_none():
     assert decode(*given, bmm1_scale=0.07, bmm1_scale_log2_tensor=None, bmm2_scale_tensor=None).tobytes() == wanted.tobytes()
     with pytest.raises(compat.NotOffered, match="bmm1_scale_log2_tensor is given, offered is None"):
         decode(*given, bmm1_scale_log2_tensor=np.ones(1, np.float32))
+
+
+# ---- layouts, and what newer versions ask ----
+
+
+@pytest.mark.parametrize("layout", ["layout_128x4", "layout_8x4", "layout_linear"])
+def test_powers_lie_in_tiles_or_rows(layout):
+    x = RANDOM.standard_normal((9, 192)).astype(np.float16)
+    of = flashinfer.SfLayout[layout]
+    codes, scales = flashinfer.mxfp4_quantize(x, sfLayout=of)
+    wanted = flashinfer.mxfp4_dequantize(*flashinfer.mxfp4_quantize(x))
+    assert flashinfer.mxfp4_dequantize(codes, scales, sfLayout=of).tobytes() == wanted.tobytes()
+    assert np.abs(wanted - x).max() <= 0.3 * np.abs(x).max()
+    eight, tiled = layout == "layout_8x4", layout != "layout_linear"
+    assert flashinfer.e2m1_and_ufp8sf_scale_to_float(codes, scales, None, 32, 0, tiled, eight).tobytes() == wanted.tobytes()
+    with pytest.raises(compat.Refused, match="sfLayout is 7, expected one of SfLayout"):
+        flashinfer.mxfp4_dequantize(codes, scales, sfLayout=7)
+
+
+def test_rows_have_scales_of_the_usual_kernels_alone(monkeypatch):
+    x = RANDOM.standard_normal((4, 64)).astype(np.float16)
+    flashinfer.nvfp4_quantize(x, 1.0, per_token_activation=True)
+    monkeypatch.setenv("FLASHINFER_DISABLE_FP4_QUANT_FAST_MATH", "1")
+    with pytest.raises(compat.NotOffered, match="per_token_activation is True with FLASHINFER_DISABLE_FP4_QUANT_FAST_MATH=1"):
+        flashinfer.nvfp4_quantize(x, 1.0, per_token_activation=True)
+    flashinfer.nvfp4_quantize(x, np.ones(1, np.float32))
+
+
+def test_activations_say_whether_they_are_gated():
+    kinds = flashinfer.tllm_enums.ActivationType
+    assert [kind.name for kind in kinds if kind.is_gated] == ["Swiglu", "Geglu", "SwigluBias", "SwigluStep", "GegluTanh", "Situ"]
+    assert kinds(3) is kinds.Swiglu and flashinfer.tllm_enums.is_gated_activation(kinds.Gelu) is False
+
+
+def test_mla_by_the_cutlass_kernel_has_its_own_scale():
+    q_nope, q_pe = RANDOM.standard_normal((2, 128, 512)).astype(np.float16), RANDOM.standard_normal((2, 128, 64)).astype(np.float16)
+    ckv, kpe = RANDOM.standard_normal((6, 64, 512)).astype(np.float16), RANDOM.standard_normal((6, 64, 64)).astype(np.float16)
+    lengths, tables = i32(70, 128), i32(3, 0, 5, 2).reshape(2, 2)
+    wrapper = flashinfer.mla.BatchMLAPagedAttentionWrapper(None, backend="cutlass")
+    out = wrapper.run(q_nope, q_pe, ckv, kpe, kv_len=lengths, page_table=tables)
+    wanted = dodona.cutlass_mla_decode(q_nope, q_pe, np.concatenate([ckv, kpe], -1), lengths, tables, sm_scale=192**-0.5)
+    assert out.tobytes() == wanted.tobytes()
+    plain = flashinfer.mla.BatchMLAPagedAttentionWrapper(None)
+    plain.plan(i32(0, 1, 2), i32(0, 2, 4), i32(3, 0, 5, 2), lengths, 128, 512, 64, 64, False, 192**-0.5, "f16", "f16")
+    near(out, np.asarray(plain.run(q_nope, q_pe, ckv, kpe), np.float64), 4e-3)
+    room = np.zeros_like(out)
+    assert wrapper.run(q_nope, q_pe, ckv, kpe, out=room, kv_len=lengths, page_table=tables) is not None and room.tobytes() == out.tobytes()
+    for changes, told in (
+        ({"return_lse": True}, "return_lse is given, offered is none with the cutlass backend"),
+        ({"kv_len": None}, "kv_len is missing, expected with the cutlass backend"),
+        ({"q_nope": q_nope[:, :64], "q_pe": q_pe[:, :64]}, "q_nope has 64 heads, expected 128"),
+    ):
+        with pytest.raises(compat.Refused, match=told):
+            wrapper.run(**{"q_nope": q_nope, "q_pe": q_pe, "ckv_cache": ckv, "kpe_cache": kpe, "kv_len": lengths, "page_table": tables, **changes})
+    with pytest.raises(compat.Refused, match="backend is 'no', expected auto, fa2, fa3 or cutlass"):
+        flashinfer.mla.BatchMLAPagedAttentionWrapper(None, backend="no")

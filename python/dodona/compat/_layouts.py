@@ -35,13 +35,21 @@ def powers_of_two(codes: np.ndarray) -> np.ndarray:
     return (codes.astype(np.uint32) << 23).view(np.float32)
 
 
-def scales_of(codes: np.ndarray, rows: int, columns: int, tiled: bool) -> np.ndarray:
-    """Codes of scales row by row, [rows, columns]; tiled ones lie in blocks of 128 x 4, padded."""
+def scales_of(codes: np.ndarray, rows: int, columns: int, tile: int) -> np.ndarray:
+    """Codes of scales row by row, [rows, columns]; those of a tile lie in blocks of so many rows and 4 columns, padded."""
     flat = codes.reshape(-1)
-    if not tiled:
+    if tile == 1:
         return flat[: rows * columns].reshape(rows, columns)
+    if tile == 8:
+        tiles = flat.reshape(-1, -(-columns // 4), 8, 4)
+        return tiles.transpose(0, 2, 1, 3).reshape(tiles.shape[0] * 8, -1)[:rows, :columns]
     tiles = flat.reshape(-1, -(-columns // 4), 32, 4, 4)
     return tiles.transpose(0, 3, 2, 1, 4).reshape(tiles.shape[0] * 128, -1)[:rows, :columns]
+
+
+def tile_of(swizzled: bool, eight: bool) -> int:
+    """Rows of a tile."""
+    return (8 if eight else 128) if swizzled else 1
 
 
 def spread(scales: np.ndarray, size: int) -> np.ndarray:
@@ -63,12 +71,13 @@ def e2m1_and_ufp8sf_scale_to_float(
     sf_vec_size: int = 16,
     ufp8_type: int = 1,
     is_sf_swizzled_layout: bool = True,
+    is_sf_8x4_layout: bool = False,
 ) -> Any:
     """Numbers [M, K] of packed e2m1 codes; scales are e8m0 (ufp8_type 0), or e4m3 (1) and then times the global scale."""
     if ufp8_type == 1 and global_scale_tensor is None:
         raise refuse("e2m1_and_ufp8sf_scale_to_float", "is missing, expected with ufp8_type=1", argument="global_scale_tensor", code="missing_argument")
     values = e2m1_values(codes_of(e2m1_tensor))
-    scales = scales_of(codes_of(ufp8_scale_tensor), values.shape[0], values.shape[1] // sf_vec_size, is_sf_swizzled_layout)
+    scales = scales_of(codes_of(ufp8_scale_tensor), values.shape[0], values.shape[1] // sf_vec_size, tile_of(is_sf_swizzled_layout, is_sf_8x4_layout))
     if ufp8_type == 1:
         one = np.float32(bare(global_scale_tensor).reshape(-1)[0])
         factors = E4M3[scales] * one
@@ -77,9 +86,15 @@ def e2m1_and_ufp8sf_scale_to_float(
     return as_given(values * spread(factors, sf_vec_size), e2m1_tensor)
 
 
-def mxfp4_dequantize(a_fp4: Any, a_sf: Any) -> Any:
+def mxfp4_dequantize(a_fp4: Any, a_sf: Any, sfLayout: Any = 0) -> Any:
     """Numbers of what mxfp4_quantize gives."""
-    return e2m1_and_ufp8sf_scale_to_float(a_fp4, a_sf, None, 32, 0, True)
+    layout = str(getattr(sfLayout, "name", sfLayout)).rpartition("layout_")[2]
+    if layout not in ("0", "128x4", "1", "8x4", "2", "linear"):
+        raise refuse("mxfp4_dequantize", f"is {sfLayout!r}, expected one of SfLayout", argument="sfLayout")
+    tile = {"0": 128, "128x4": 128, "1": 8, "8x4": 8}.get(layout, 1)
+    values = e2m1_values(codes_of(a_fp4))
+    scales = scales_of(codes_of(a_sf), values.shape[0], values.shape[1] // 32, tile)
+    return as_given(values * spread(powers_of_two(scales), 32), a_fp4)
 
 
 def mxfp4_dequantize_host(weight: Any, scale: Any, group_size: int = 32) -> Any:
@@ -96,7 +111,7 @@ def mxfp4_dequantize_host(weight: Any, scale: Any, group_size: int = 32) -> Any:
 def mxfp8_dequantize_host(input: Any, scale_tensor: Any, is_sf_swizzled_layout: bool = True) -> Any:
     """Numbers of what mxfp8_quantize gives."""
     values = E4M3[codes_of(input)]
-    scales = scales_of(codes_of(scale_tensor), values.shape[0], values.shape[1] // 32, is_sf_swizzled_layout)
+    scales = scales_of(codes_of(scale_tensor), values.shape[0], values.shape[1] // 32, tile_of(is_sf_swizzled_layout, False))
     return as_given(values * spread(powers_of_two(scales), 32), input)
 
 

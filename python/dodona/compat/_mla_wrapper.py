@@ -4,11 +4,37 @@ from __future__ import annotations
 
 from typing import Any, Optional
 
-from .._ops import function
-from ._adapt import as_refused, refuse
 from .._library import Error
+from .._ops import function
+from ._adapt import NotOffered, as_refused, refuse
+from ._hooks.arrays import bare, joined, like
+from ._hooks.checks import shape_of
 
 NAME = "BatchMLAPagedAttentionWrapper"
+
+
+# The cutlass backend takes no scale: its kernel has that of DeepSeek's heads before absorption, of 128 and 64 numbers.
+CUTLASS_SCALE, CUTLASS_HEADS = (128 + 64) ** -0.5, 128
+
+
+def _cutlass(q_nope: Any, q_pe: Any, ckv_cache: Any, kpe_cache: Any, out: Any, kv_len: Any, page_table: Any, others: dict) -> Any:
+    """One query a request, whose pages run's own arguments say: cutlass_mla_decode."""
+    for argument, value in others.items():
+        if value is not None:
+            raise refuse(NAME, "is given, offered is none with the cutlass backend", kind=NotOffered, code="unsupported", argument=argument)
+    for argument, value in (("kv_len", kv_len), ("page_table", page_table)):
+        if value is None:
+            raise refuse(NAME, "is missing, expected with the cutlass backend", argument=argument, code="missing_argument")
+    if (heads := shape_of(NAME, "q_nope", q_nope, 3)[1]) != CUTLASS_HEADS:
+        raise refuse(NAME, f"has {heads} heads, expected {CUTLASS_HEADS} with the cutlass backend", argument="q_nope", code="bad_shape")
+    for argument, value in (("ckv_cache", ckv_cache), ("kpe_cache", kpe_cache)):
+        shape_of(NAME, argument, value, 3)
+    rows = like(ckv_cache, joined([bare(ckv_cache), bare(kpe_cache)], -1))
+    given = {} if out is None else {"out": out}
+    try:
+        return function("cutlass_mla_decode")(q_nope, q_pe, rows, kv_len, page_table, sm_scale=CUTLASS_SCALE, **given)
+    except Error as error:
+        raise as_refused(error, NAME) from None
 
 
 class BatchMLAPagedAttentionWrapper:
@@ -24,8 +50,9 @@ class BatchMLAPagedAttentionWrapper:
         kv_len_arr: Optional[Any] = None,
         backend: str = "auto",
     ) -> None:
-        if backend == "cutlass":
-            raise refuse(NAME, "is cutlass, expected auto, fa2 or fa3: that backend takes no scale", argument="backend")
+        if backend not in ("auto", "fa2", "fa3", "cutlass"):
+            raise refuse(NAME, f"is {backend!r}, expected auto, fa2, fa3 or cutlass", argument="backend")
+        self._backend = backend
         self._plan: Optional[dict] = None
 
     def plan(
@@ -76,6 +103,9 @@ class BatchMLAPagedAttentionWrapper:
         kpe_scale: Optional[float] = None,
     ) -> Any:
         """The output, and with return_lse logarithms of the sums, base 2 unless return_lse_base_on_e. They are written to `lse` in any case."""
+        if self._backend == "cutlass":
+            others = {"return_lse": return_lse or None, "o_scale": o_scale, "ckv_scale": ckv_scale, "ckv_scale_arr": ckv_scale_arr, "kpe_scale": kpe_scale}
+            return _cutlass(q_nope, q_pe, ckv_cache, kpe_cache, out, kv_len, page_table, others)
         if self._plan is None:
             raise refuse(NAME, "run: plan comes first")
         if o_scale is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 import math
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -19,7 +20,7 @@ from ._adapt import Op, named, refuse
 from ._collectives import trtllm_allreduce_fusion
 from ._hooks import arrays, attention, draws, experts, orders, quantized
 from ._mla_wrapper import BatchMLAPagedAttentionWrapper
-from ._packages import Package, in_place_of
+from ._packages import Later, Package, in_place_of
 from ._ragged_wrapper import BatchPrefillWithRaggedKVCacheWrapper, single_decode_with_kv_cache, single_prefill_with_kv_cache
 
 
@@ -102,6 +103,18 @@ MLA_DIMENSIONS = {
 GATED = ("Swiglu", "Geglu", "SwigluBias", "SwigluStep", "GegluTanh", "Situ")
 
 
+class _Activation(enum.IntEnum):
+    @property
+    def is_gated(self) -> bool:
+        """Whether it takes a gate beside a value."""
+        return self.name in GATED
+
+
+def activations() -> type:
+    """By upstream's names and numbers."""
+    return _Activation("ActivationType", list(PACKAGE.record.find("flashinfer.tllm_enums", "ActivationType")[2]["enum"].items()))  # type: ignore[call-overload]
+
+
 def normalize_activation_type(activation_type: Any) -> Any:
     """The member, for itself or its number."""
     try:
@@ -112,7 +125,7 @@ def normalize_activation_type(activation_type: Any) -> Any:
 
 def is_gated_activation(activation_type: Any) -> bool:
     """Whether it takes a gate beside a value."""
-    return normalize_activation_type(activation_type).name in GATED
+    return normalize_activation_type(activation_type).is_gated
 
 
 def ceil_div(x: int, y: int) -> int:
@@ -212,7 +225,7 @@ FUNCTIONS = {
     "min_p_sampling_from_probs": Op(takes=DRAWN, around=draws.seeded("min_p_sampling_from_probs", zeros_are_drawn=True, min_p="float32")),
     "mla_rope_quantize_fp8": MLA_ROPE,
     "mm_fp4": Op(only={"backend": ("cudnn", "cutlass", "auto")}, before=quantized.scales_in_tiles),
-    "mxfp4_quantize": Op(around=quantized.scales_by_blocks),
+    "mxfp4_quantize": Op(takes=("sfLayout",), makes=("is_sf_swizzled_layout", "is_sf_8x4_layout"), around=quantized.named_layout_of_powers),
     "mxfp8_quantize": Op(takes=("sf_swizzle_layout",), around=quantized.flat_scales),
     "nvfp4_quantize": Op(
         only={"sf_vec_size": (16,)},
@@ -322,6 +335,7 @@ PACKAGE = Package(
         "flashinfer.utils.get_trtllm_gen_multi_ctas_kv_counter_bytes": get_trtllm_gen_multi_ctas_kv_counter_bytes,
         **{f"flashinfer.mla._core.{name}": made for name, made in MLA_DIMENSIONS.items()},
         "flashinfer.moe_ep.available_backends": available_backends,
+        "flashinfer.fused_moe.core.ActivationType": Later(activations),
         **{f"flashinfer.tllm_enums.{made.__name__}": made for made in (is_gated_activation, normalize_activation_type)},
         "flashinfer.jit.env.has_flashinfer_jit_cache": has_flashinfer_jit_cache,
         **{f"flashinfer.utils.{made.__name__}": made for made in (ceil_div, device_support_pdl, get_compute_capability, round_up)},

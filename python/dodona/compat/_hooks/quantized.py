@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..._arrays import is_torch
-from .._adapt import Call, refuse
+from .._adapt import Call, NotOffered, refuse
 from .._layouts import as_given
 from .arrays import Run, as_f32, bare, bytes_as, dense, last_stride, like, not_writable
 
@@ -120,8 +120,20 @@ def scales_by_blocks(run: Run, call: Call) -> Any:
     return codes, scales.reshape(-1, blocks) if blocks and int(np.prod(scales.shape)) % blocks == 0 else scales, *rows
 
 
+def named_layout_of_powers(run: Run, call: Call) -> Any:
+    layout_by_name(call, "mxfp4_quantize", "sfLayout")
+    return scales_by_blocks(run, call)
+
+
+# Where it is 1, upstream compiles kernels that divide where the usual ones multiply by approximate reciprocals.
+OTHER_KERNELS = "FLASHINFER_DISABLE_FP4_QUANT_FAST_MATH"
+
+
 def named_layout(run: Run, call: Call) -> Any:
     layout_by_name(call, "nvfp4_quantize", "sfLayout")
+    if call.get("per_token_activation") and os.environ.get(OTHER_KERNELS, "0") == "1":
+        text = f"is True with {OTHER_KERNELS}=1, offered are the kernels without it, whose scales of rows are other ones"
+        raise refuse("nvfp4_quantize", text, kind=NotOffered, code="unsupported", argument="per_token_activation")
     scale = call["a_global_sf"]
     if isinstance(scale, (int, float)) and not isinstance(scale, bool):  # as upstream takes it with per_token_activation
         scale = as_given(np.array([scale], np.float32), bare(call["a"]))
