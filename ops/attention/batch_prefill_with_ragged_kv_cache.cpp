@@ -176,7 +176,10 @@ fall or lead outside, a scale that is not positive. Caps: tanh by the approximat
            "Tq=5 Tk=70 N=4 Nk=2 D=128 Dv=128 B=2 --attr causal=true --attr window_left=9 --attr return_lse=true",
            "Tq=4 Tk=30 N=4 Nk=1 D=64 Dv=64 B=2 --attr causal=true --with sinks --attr return_lse=true --attr return_lse_base_on_e=true",
            "Tq=4 Tk=30 N=2 Nk=2 D=128 Dv=128 B=2 --attr logits_soft_cap=2 --attr sm_scale=0.3 --attr return_lse=true"},
-      .bench_cases = {"Tq=1024 Tk=1024 N=16 Nk=16 D=192 Dv=128 B=1 --attr causal=true --attr sm_scale=0.1352337788608801"},
+      .bench_cases = {"Tq=1024 Tk=1024 N=16 Nk=16 D=192 Dv=128 B=1 --attr causal=true --attr sm_scale=0.1352337788608801",
+                      "Tq=1024 Tk=1024 N=16 Nk=4 D=128 Dv=128 B=1 --attr causal=true --attr window_left=255",
+                      "Tq=1024 Tk=1024 N=16 Nk=4 D=128 Dv=128 B=1 --attr causal=true --attr logits_soft_cap=30",
+                      "Tq=64 Tk=8192 N=16 Nk=4 D=128 Dv=128 B=64 --attr causal=true --with sinks"},
   });
 }
 }  // namespace dodona

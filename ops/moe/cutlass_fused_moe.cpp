@@ -429,7 +429,10 @@ ascending chain.)",
            "T=5 X=128 K=2 L=4 I=64 X1=128 H=128 Y=64 --attr gated=false --attr gate_activation=relu --with fc1_expert_biases"},
       // Sums of so many normal numbers cancel below what codes that fall the other way may add up to: such a check would say nothing.
       .bench_cases = {"T=1 X=7168 K=8 L=8 I=2048 X1=7168 H=7168 Y=2048 R1=32 C1=56 R2=56 C2=16 --dist wide-exponent" + blocks,
-                      "T=16 X=7168 K=4 L=8 I=2048 X1=3584 H=7168 Y=1024 A1=1 R1=4096 C1=448 A2=1 R2=7168 C2=128" + fp4},
+                      "T=16 X=7168 K=4 L=8 I=2048 X1=3584 H=7168 Y=1024 A1=1 R1=4096 C1=448 A2=1 R2=7168 C2=128" + fp4,
+                      "T=16 X=7168 K=4 L=8 I=2048 X1=7168 H=7168 Y=2048 --attr gate_activation=gelu_tanh",
+                      "T=16 X=7168 K=4 L=8 I=2048 X1=7168 H=7168 Y=2048 --attr gated=false --attr gate_activation=relu2",
+                      "T=16 X=7168 K=4 L=8 I=2048 X1=7168 H=7168 Y=2048 --attr limited=activated --with swiglu_limit"},
   });
 }
 }  // namespace dodona

@@ -33,6 +33,7 @@ std::unique_ptr<Op> op_trtllm_bf16_moe() {
   all.cases = ops::trtllm_cases("");
   for (const std::string& line : ops::trtllm_activation_cases()) all.cases.push_back(line);
   all.bench_cases = ops::trtllm_bench_cases("");
+  for (const std::string& line : ops::trtllm_activation_bench_cases()) all.bench_cases.push_back(line);
   return define<ops::TrtllmBf16Moe>(std::move(all));
 }
 }  // namespace dodona

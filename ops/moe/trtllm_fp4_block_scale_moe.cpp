@@ -99,6 +99,7 @@ code.)" + std::string(ops::trtllm_moe_contract);
       "--with gemm2_global_scale --without output1_scale_scalar --without output1_scale_gate_scalar --without output2_scale_scalar");
   for (const std::string& line : ops::trtllm_activation_cases()) all.cases.push_back(line);
   all.bench_cases = ops::trtllm_bench_cases("");
+  for (const std::string& line : ops::trtllm_activation_bench_cases()) all.bench_cases.push_back(line);
   return define<ops::TrtllmFp4BlockScaleMoe>(std::move(all));
 }
 }  // namespace dodona

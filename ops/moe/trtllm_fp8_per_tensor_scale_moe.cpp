@@ -75,6 +75,7 @@ y is rounded to bf16 before it is weighted.)" +
       "--attr local_num_experts=4 --attr use_routing_scales_on_input=true");
   for (const std::string& line : ops::trtllm_activation_cases()) all.cases.push_back(line);
   all.bench_cases = ops::trtllm_bench_cases("");
+  for (const std::string& line : ops::trtllm_activation_bench_cases()) all.bench_cases.push_back(line);
   return define<ops::TrtllmFp8PerTensorScaleMoe>(std::move(all));
 }
 }  // namespace dodona

@@ -52,7 +52,7 @@ std::unique_ptr<Op> op_nvfp4_quantize() {
                          [](const ops::Nvfp4Quantize& call, const Exec& exec, Reference* reference) {
                            ops::golden_fp4_quantize(ops::call_of(call), ops::Fp4Rule::one_scale_for_all_rows, exec, reference);
                          }});
-  op.bench_cases = {"M=512 K=7168"};
+  op.bench_cases = {"M=512 K=7168", "M=512 K=7168 --attr per_token_activation=true"};
   return define<ops::Nvfp4Quantize>(std::move(op));
 }
 }  // namespace dodona

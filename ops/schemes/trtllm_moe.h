@@ -356,6 +356,11 @@ inline std::vector<std::string> trtllm_bench_cases(const std::string& more) {
       " H=7168 --attr num_experts=8 --attr intermediate_size=2048 --attr local_num_experts=8 --attr routing_method_type=Renormalize";
   return {"T=1 --attr top_k=8" + sizes + more, "T=16 --attr top_k=4" + sizes + more};
 }
+/// The same layer with the activations of other models, with up and without.
+inline std::vector<std::string> trtllm_activation_bench_cases() {
+  const std::vector<std::string> layer = trtllm_bench_cases("");
+  return {layer[1] + " --attr gate_activation=gelu", layer[1] + " --attr gate_activation=relu2 --attr gated=false"};
+}
 
 /// The functions of an op of which `whole` makes a composition.
 template <class Op, WholeMoe (*whole)(const Op&, std::vector<TokenExperts>)>
