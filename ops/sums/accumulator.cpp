@@ -230,7 +230,8 @@ Bounded sum_by_block_steps(const Terms& t) {
   const quant::tensor_core::Fp4Spec& unit = *t.accumulator.fp4;
   const std::size_t blocks = t.a.scales.size(), step = static_cast<std::size_t>(unit.products) / t.a.block;
   const double both = t.a.unit * t.b.unit;
-  const auto addends = static_cast<double>(unit.products / unit.group + 1);
+  const int groups = unit.products / unit.group;
+  const auto addends = static_cast<double>(groups + 1);
   const auto scale = [&](std::size_t j) { return std::fabs(t.a.scales[j]) * std::fabs(t.b.scales[j]); };  // without their signs
   double sum = 0, lost = 0;
   bool overflow = false;

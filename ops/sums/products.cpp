@@ -113,7 +113,8 @@ void golden_products(std::span<const Product> products, const Accumulator& model
       const LinesTogether together(accumulator, some, judged, exec.isa);
       // Some runs of columns for each thread; a run has one room for its columns.
       const std::int64_t runs = std::min(columns.count, std::max<std::int64_t>(columns.count / 16, 8 * threads));
-      const double cost = static_cast<double>(some.size()) * static_cast<double>(lines.k * columns.count / runs);
+      const std::int64_t of_run = columns.count / runs;
+      const double cost = static_cast<double>(some.size()) * static_cast<double>(lines.k * of_run);
       parallel_for(threads, runs, cost, [&](std::int64_t run) {
         Line column;
         std::vector<Bounded> sums(some.size());
