@@ -27,7 +27,7 @@ void decode_integers(const Operand& operand, std::int64_t line, std::vector<std:
   const std::int64_t begin = line * operand.stride;
   if (operand.type == DType::f4_e2m1 && operand.k_stride == 1 && begin % 2 == 0) {
     const auto* const codes = static_cast<const std::uint8_t*>(operand.codes) + begin / 2;
-    for (std::size_t i = 0; i < integers.size(); ++i) integers[i] = quant::e2m1_doubled[codes[i / 2] >> (i % 2 * 4) & 0xFu];
+    for (std::size_t i = 0; i < integers.size(); ++i) integers[i] = std::int16_t{quant::e2m1_doubled[codes[i / 2] >> (i % 2 * 4) & 0xFu]};
     return;
   }
   const double units = operand.type == DType::f4_e2m1 ? 2 : 1;

@@ -78,7 +78,7 @@ Golden golden(const std::vector<Product>& products, const Accumulator& accumulat
 }
 
 Tensor hopper(const std::vector<Product>& products, const Accumulator& accumulator, std::int64_t rows, std::int64_t columns) {
-  const Tensor out(f32, {rows, columns});
+  Tensor out(f32, {rows, columns});
   gpu_products(products, accumulator, out, in_mode(Mode::hopper));
   return out;
 }
