@@ -16,12 +16,12 @@
 #include <system_error>
 #include <vector>
 
-#include "cmd_ptx.h"
 #include "common.h"
 #include "dodona/error.h"
 #include "dodona/version.h"
 #include "io/lost_files.h"
-#include "parts.h"
+#include "tools/commands/cmd_ptx.h"
+#include "tools/ranks/parts.h"
 
 namespace dodona::tools {
 namespace {

@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "../mpi_calls.h"
+#include "../ranks/mpi_calls.h"
 
 namespace dodona::tools {
 namespace {
