@@ -195,5 +195,61 @@ TEST(Told, StridesAsIfRowsWerePadded) {
                "weight: along N rows are looked for at a stride of 64, where they lie 60 apart: as if they were padded");
 }
 
+TEST(Told, NumbersOfAnOperandThatAreAnotherTilesOrOfNoKnownPlace) {
+  const auto later_tile = [](std::int64_t i, const Tensor& t) {
+    const bool lost = i / 256 >= 16 && i / 256 < 24 && i % 256 >= 64 && i % 256 < 128;
+    return quant::get(t, lost ? i + 128 : i);
+  };
+  const Replayed tile = kernel_with("linear T=32 N=48 K=256", "input", later_tile);
+  expect_named(tile, "input: along the depth (K) at 64..127 stands the tile at 192..255");
+  EXPECT_NE(tile.all().find("where it fails: rows 16..23"), std::string::npos) << tile.all();
+  const auto next_row = [](std::int64_t i, const Tensor& t) { return quant::get(t, i % 256 >= 192 && i < 47 * 256 ? i + 256 : i); };
+  expect_named(kernel_with("linear T=16 N=48 K=256", "weight", next_row),
+               "weight: along the depth (K) from 192 on stands what belongs 1 row");
+  const auto anything = [](std::int64_t i, const Tensor& t) {
+    return i / 512 >= 8 && i % 512 >= 448 ? std::sin(static_cast<double>(i)) : quant::get(t, i);
+  };
+  expect_named(kernel_with("linear T=16 N=256 K=512", "input", anything),
+               "input: along the depth (K) what lies at 448..511 was not what is multiplied there");
+}
+
+/// The op's outputs, changed.
+Replayed outputs_changed(const std::string& line, const std::function<void(const Arguments&, const Tensor&)>& change) {
+  Replayed r{make_case(parse_case_line(line), {}, true), {}, {}, {}};
+  Arguments arguments = runnable(*r.c.op, r.c.inputs);
+  r.c.op->run(arguments, {});
+  r.actual = outputs_of(*r.c.op, arguments);
+  r.actual.front().second = r.actual.front().second.clone();
+  change(r.c.inputs, r.actual.front().second);
+  judge_and_explain(r);
+  return r;
+}
+
+TEST(Told, OutputsThatHoldAnInput) {
+  const Replayed held = outputs_changed("linear T=64 N=96 K=128", [](const Arguments& inputs, const Tensor& out) {
+    for (std::int64_t row = 24; row < 32; ++row)
+      for (std::int64_t c = 32; c < 64; ++c)
+        quant::set_bits(out, row * 96 + c, quant::get_bits(*inputs.find("input"), (row + 8) * 128 + c - 32));
+  });
+  expect_named(held, "output holds what is input's, bit by bit (row 24 that of row 32");
+}
+
+TEST(Told, RowsOfALayerNormThatAreFilledUp) {
+  const Replayed padded = outputs_changed("layernorm T=12 D=1000", [](const Arguments& inputs, const Tensor& out) {
+    const Tensor &x = *inputs.find("input"), &gamma = *inputs.find("gemma"), &beta = *inputs.find("beta");
+    for (std::int64_t row = 0; row < 12; ++row) {
+      double sum = 0, squares = 0;
+      for (std::int64_t c = 0; c < 1000; ++c) sum += quant::get(x, row * 1000 + c);
+      const double mean = sum / 1024;
+      for (std::int64_t c = 0; c < 1000; ++c) squares += std::pow(quant::get(x, row * 1000 + c) - mean, 2);
+      const double scale = 1 / std::sqrt((squares + 24 * mean * mean) / 1024 + 1e-6);
+      for (std::int64_t c = 0; c < 1000; ++c)
+        quant::set(out, row * 1000 + c, (quant::get(x, row * 1000 + c) - mean) * scale * quant::get(gamma, c) + quant::get(beta, c));
+    }
+  });
+  expect_named(padded,
+               "out: mean and variance are taken over 1024 columns, to which rows of 1000 are filled up: zeros of the padding count");
+}
+
 }  // namespace
 }  // namespace dodona::oracle
