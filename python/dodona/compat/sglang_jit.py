@@ -1,0 +1,252 @@
+"""The kernels that newer sglang compiles when they are first called, on the CPU: `install()` puts `load_jit` in the place of sglang's own, and its
+wrappers then reach the ops here. A kernel that is not here says so when it is called."""
+
+from __future__ import annotations
+
+import importlib.abc
+import importlib.util
+import sys
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+from typing import Any, Callable, Optional
+
+from .._library import Error
+from .._ops import function
+from . import sgl_kernel
+from ._adapt import NotOffered, as_refused, refuse
+from ._hooks.arrays import bare, like
+from ._hooks.checks import of_shape, of_type, shape_of, writable
+
+# Where sglang defines load_jit, by version.
+PLACES = ("sglang.jit_kernel.utils", "sglang.kernels.jit.utils.compile.loader")
+
+
+class Module:
+    """Stands for a compiled module: functions take the kernels' arguments by position."""
+
+    def __init__(self, args: tuple, names: tuple) -> None:
+        self.args = tuple(str(arg) for arg in args)  # what the kernel was made for: flags, sizes, types
+        self.names = names
+
+    def __getattr__(self, name: str) -> Callable[..., None]:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        made = KERNELS.get(name)
+        if made is None and name in sgl_kernel.PACKAGE.offered_torch_ops():
+            run = sgl_kernel.PACKAGE.torch_adapter(name).function
+            return lambda *args: run(*args) and None
+        if made is None:
+            text = f"is not offered; dodona.compat.sglang_jit has {', '.join(sorted(KERNELS))}"
+            raise refuse(f"{name} of {self.args[0] if self.args else 'sglang'}", text, kind=NotOffered, code="unsupported")
+
+        def called(*args: Any) -> None:
+            try:
+                made(self, *args)
+            except Error as error:
+                raise as_refused(error, name) from None
+
+        called.__name__ = called.__qualname__ = name
+        return called
+
+    def flag(self, at: int) -> bool:
+        """A truth value among what the kernel was made for, behind its marker."""
+        return self.args[1 + at].lower() == "true"
+
+
+def load_jit(*args: Any, cuda_wrappers: Optional[list] = None, cpp_wrappers: Optional[list] = None, **how: Any) -> Module:
+    """In the place of sglang's: nothing is compiled."""
+    return Module(args, tuple(pair[0] for pair in (*(cuda_wrappers or ()), *(cpp_wrappers or ()))))
+
+
+# ---- kernels whose arguments are in another order here ----
+
+
+def _put(name: str, argument: str, target: Any, made: Any) -> None:
+    of_shape(name, argument, target, tuple(bare(made).shape))
+    writable(name, argument, target)
+    bare(target)[...] = bare(made)
+
+
+def _none(name: str, **given: Any) -> None:
+    for argument, value in given.items():
+        if value:
+            raise refuse(name, f"is {value!r}, offered is none", kind=NotOffered, code="unsupported", argument=argument)
+
+
+ACTIVATIONS = {"silu": "silu_and_mul", "gelu": "gelu_and_mul", "gelu_tanh": "gelu_tanh_and_mul"}
+
+
+def _activation(rounded: str) -> Callable[..., None]:
+    def run(module: Module, input: Any, out: Any, op_name: str) -> None:
+        if op_name not in ACTIVATIONS:
+            raise refuse("run_activation", f"is {op_name!r}, expected {', '.join(ACTIVATIONS)}", argument="op_name")
+        function(ACTIVATIONS[op_name])(input, out=out, round_activation=rounded)
+
+    return run
+
+
+def _rmsnorm(order: str) -> Callable[..., None]:
+    def run(module: Module, input: Any, weight: Any, out: Any, eps: float) -> None:
+        function("rmsnorm")(input, weight, eps=eps, out=out, weight_order=order)
+
+    return run
+
+
+def _fused_add_rmsnorm(module: Module, input: Any, residual: Any, weight: Any, eps: float) -> None:
+    rounded = len(module.args) > 2 and module.flag(0)  # cast_x_before_out_mul; older versions were made for the type alone
+    function("fused_add_rmsnorm")(input, residual, weight, eps=eps, weight_order="rounded" if rounded else "fused")
+
+
+def _rope(module: Module, q: Any, k: Any, cos_sin_cache: Any, positions: Any) -> None:
+    rows, _, width = shape_of("run_rope", "q", q, 3)
+    shape_of("run_rope", "k", k, 3)
+    flat = (like(part, bare(part).reshape(rows, -1)) for part in (q, k))
+    function("apply_rope_with_cos_sin_cache_inplace")(positions, *flat, width, cos_sin_cache, module.flag(0))
+
+
+def _rope_store(module: Module, q: Any, k: Any, v: Any, k_cache: Any, v_cache: Any, cos_sin_cache: Any, positions: Any, out_loc: Any) -> None:
+    _rope(module, q, k, cos_sin_cache, positions)
+    rows = bare(k).shape[0]
+    _store_rows("run_rope_store", bare(k).reshape(rows, -1), bare(v).reshape(rows, -1), k_cache, v_cache, out_loc)
+
+
+def _store_rows(name: str, k: Any, v: Any, k_cache: Any, v_cache: Any, indices: Any, size_limit: Optional[int] = None, skipped: Optional[int] = None) -> None:
+    """Rows at their places; what lies beyond the limit, or at the reserved place, is not stored."""
+    of_type(name, "indices", indices, "i32", "i64")
+    (count,) = shape_of(name, "indices", indices, 1)
+    for argument, cache, rows in (("k_cache", k_cache, k), ("v_cache", v_cache, v)):
+        of_shape(name, argument, cache, (bare(cache).shape[0], bare(rows).shape[1]))
+        of_shape(name, argument[0], rows, (count, bare(rows).shape[1]))
+        writable(name, argument, cache)
+    limit = bare(k_cache).shape[0] if size_limit is None else size_limit
+    for t, at in enumerate(bare(indices).tolist()):
+        if size_limit is not None and (not 0 <= at < limit or at == skipped):
+            continue
+        if not 0 <= at < bare(k_cache).shape[0]:
+            raise refuse(name, f"holds {at} at element {t}, expected 0 to {bare(k_cache).shape[0] - 1}", argument="indices")
+        bare(k_cache)[at], bare(v_cache)[at] = bare(k)[t], bare(v)[t]
+
+
+def _store_cache(module: Module, k: Any, v: Any, k_cache: Any, v_cache: Any, indices: Any, num_split: int, *limits: int) -> None:
+    _store_rows("store_cache", k, v, k_cache, v_cache, indices, *limits)
+
+
+def _set_mla_kv_buffer(module: Module, kv_buffer: Any, loc: Any, nope: Any, rope: Any, num_warps: int) -> None:
+    pool = bare(kv_buffer).reshape(bare(kv_buffer).shape[0], 1, -1)
+    function("set_mla_kv_buffer")(pool, loc, *(bare(part).reshape(bare(part).shape[0], 1, -1) for part in (nope, rope)))
+
+
+def _group_quant(module: Module, input: Any, output_q: Any, output_s: Any, group_size: int, eps: float, low: float, high: float, scale_ue8m0: bool) -> None:
+    sgl_kernel.sgl_per_token_group_quant_8bit(input, output_q, output_s, group_size, eps, low, high, scale_ue8m0)
+
+
+def _group_quant_v2(
+    module: Module, input: Any, output_q: Any, output_s: Any, masked_m: Any, group_size: int, scale_ue8m0: bool, fuse_silu_and_mul: bool, masked: bool, *sizes: Any
+) -> None:
+    low, high = (-128.0, 127.0) if "int8" in str(bare(output_q).dtype) else (-448.0, 448.0)
+    given = {"fuse_silu_and_mul": fuse_silu_and_mul, "masked_m": masked_m if masked else None, "enable_v2": True}
+    sgl_kernel.sgl_per_token_group_quant_8bit(input, output_q, output_s, group_size, 1e-10, low, high, scale_ue8m0, **given)
+
+
+def _tensor_quant(module: Module, input: Any, output_q: Any, output_s: Any) -> None:
+    row = (like(part, bare(part).reshape(1, -1)) for part in (input, output_q))
+    sgl_kernel.sgl_per_tensor_quant_fp8(*row, output_s, module.flag(0))
+
+
+def _hadamard(name: str) -> Callable[..., None]:
+    return lambda module, x, out, scale: _put(name, "out", out, getattr(sgl_kernel, name)(x, scale))
+
+
+def _topk_softmax(module: Module, weights: Any, ids: Any, gating: Any, workspace: Any, renormalize: bool, softcapping: float = 0.0, bias: Any = None) -> None:
+    sgl_kernel.topk_softmax(weights, ids, gating, renormalize, softcapping, bias)
+
+
+def _topk_sigmoid(
+    module: Module, gating: Any, weights: Any, ids: Any, workspace: Any, renormalize: bool, bias: Any, factor: float = 1.0, shared: int = 0
+) -> None:
+    _none("topk_sigmoid", routed_scaling_factor=0 if factor in (None, 1.0) else factor, num_fused_shared_experts=shared)
+    sgl_kernel.topk_sigmoid(weights, ids, gating, renormalize, bias)
+
+
+def _fused_gate(
+    module: Module, input: Any, bias: Any, output: Any, indices: Any, topk: int, scoring: int, shared: int, renormalize: bool, factor: float, on_output: bool
+) -> None:
+    name = "moe_fused_gate"
+    _none(name, scoring_func=scoring, num_fused_shared_experts=shared)
+    weights, ids = function("biased_grouped_topk")(input, bias, topk, renormalize, 1, 1, routed_scaling_factor=factor, apply_routed_scaling_factor_on_output=on_output)
+    _put(name, "output", output, weights)
+    _put(name, "indices", indices, ids)
+
+
+KERNELS: dict[str, Callable[..., None]] = {
+    "awq_dequantize": lambda module, out, *given: _put("awq_dequantize", "out", out, sgl_kernel.awq_dequantize(*given)),
+    "concat_mla_absorb_q": lambda module, a, b, out: _put("concat_mla_absorb_q", "out", out, sgl_kernel.concat_mla_absorb_q(a, b)),
+    "concat_mla_k": lambda module, k, k_nope, k_rope: sgl_kernel.concat_mla_k(k, k_nope, k_rope),
+    "dsv3_fused_a_gemm": lambda module, mat_a, mat_b, out: sgl_kernel.dsv3_fused_a_gemm(mat_a, mat_b, out),
+    "dsv3_router_gemm": lambda module, states, weights, out: sgl_kernel.dsv3_router_gemm(states, weights, bare(out).dtype, output=out),
+    "fp8_blockwise_scaled_mm": lambda module, out, *given: sgl_kernel.fp8_blockwise_scaled_mm(*given, bare(out).dtype, out=out),
+    "fused_add_rmsnorm": _fused_add_rmsnorm,
+    "fused_store_index_k_cache": lambda module, key, cache, loc: function("fused_store_index_k_cache")(key, cache, loc, int(module.args[3])),
+    "moe_align_block_size": lambda module, *given: sgl_kernel.moe_align_block_size(*given),
+    "moe_fused_gate": _fused_gate,
+    "per_tensor_quant_fp8": _tensor_quant,
+    "per_token_group_quant_8bit": _group_quant,
+    "per_token_group_quant_8bit_v2": _group_quant_v2,
+    "per_token_quant_fp8": lambda module, input, output_q, output_s: sgl_kernel.sgl_per_token_quant_fp8(input, output_q, output_s),
+    "rmsnorm": _rmsnorm("fused"),
+    "rmsnorm_hf": _rmsnorm("rounded"),
+    "rotary_embedding": lambda module, *given: sgl_kernel.rotary_embedding(*given),
+    "run_activation": _activation("no"),
+    "run_activation_with_rounding": _activation("yes"),
+    "run_rope": _rope,
+    "run_rope_store": _rope_store,
+    "set_mla_kv_buffer": _set_mla_kv_buffer,
+    "store_cache": _store_cache,
+    "topk_sigmoid": _topk_sigmoid,
+    "topk_softmax": _topk_softmax,
+    **{name: _hadamard(name) for name in (f"hadamard_transform{end}" for end in ("", "_12n", "_20n", "_28n", "_40n"))},
+}
+
+
+# ---- in sglang's place ----
+
+
+class _Loader(importlib.abc.Loader):
+    """The module's own loader, and then our load_jit in it."""
+
+    def __init__(self, own: Any) -> None:
+        self._own = own
+
+    def create_module(self, spec: ModuleSpec) -> Optional[ModuleType]:
+        return self._own.create_module(spec)
+
+    def exec_module(self, module: ModuleType) -> None:
+        self._own.exec_module(module)
+        module.load_jit = load_jit  # type: ignore[attr-defined]
+
+
+class _Finder(importlib.abc.MetaPathFinder):
+    def find_spec(self, name: str, path: Any, target: Any = None) -> Optional[ModuleSpec]:
+        if name not in PLACES:
+            return None
+        for finder in sys.meta_path:
+            find = getattr(finder, "find_spec", None)
+            found = None if finder is self or find is None else find(name, path, target)
+            if found is not None and found.loader is not None:
+                found.loader = _Loader(found.loader)
+                return found
+        return None
+
+
+FINDER = _Finder()
+
+
+def install() -> None:
+    """From now on sglang's modules load our kernels; those that were imported before take them too."""
+    if FINDER not in sys.meta_path:
+        sys.meta_path.insert(0, FINDER)
+    places = [sys.modules[name] for name in PLACES if name in sys.modules]
+    theirs = [module.load_jit for module in places if module.load_jit is not load_jit]
+    for name, module in list(sys.modules.items()):
+        if name.startswith("sglang.") and getattr(module, "load_jit", None) in theirs:
+            module.load_jit = load_jit  # type: ignore[attr-defined]

@@ -1,0 +1,121 @@
+"""sglang's kernels that are compiled on the machine, by the arguments that its wrappers hand on."""
+
+import sys
+
+import numpy as np
+import pytest
+
+import dodona
+from dodona import compat
+from dodona.compat import sgl_kernel, sglang_jit
+
+RANDOM = np.random.default_rng(12)
+
+
+def f16(*shape):
+    return RANDOM.standard_normal(shape).astype(np.float16)
+
+
+def module(*args):
+    return sglang_jit.load_jit(*args, cuda_files=["kernel.cuh"], cuda_wrappers=[("kernel", "Kernel::run")])
+
+
+def test_norms_and_activations():
+    x, weight, out = f16(3, 256), f16(256), f16(3, 256)
+    module("rmsnorm", "256", "true").rmsnorm(x, weight, out, 1e-6)
+    assert out.tobytes() == dodona.rmsnorm(x, weight, eps=1e-6).tobytes()
+    module("rmsnorm_hf").rmsnorm_hf(x, weight, out, 1e-6)
+    assert out.tobytes() == dodona.rmsnorm(x, weight, eps=1e-6, weight_order="rounded").tobytes()
+    for cast, order in (("false", "fused"), ("true", "rounded")):
+        residual, rest = f16(3, 256), x.copy()
+        wanted = [rest.copy(), residual.copy()]
+        dodona.fused_add_rmsnorm(*wanted, weight, weight_order=order)
+        module("fused_add_rmsnorm", cast, "fp16_t").fused_add_rmsnorm(rest, residual, weight, 1e-6)
+        assert rest.tobytes() == wanted[0].tobytes() and residual.tobytes() == wanted[1].tobytes()
+    half = f16(3, 128)
+    for kind, name in (("silu", "silu_and_mul"), ("gelu", "gelu_and_mul"), ("gelu_tanh", "gelu_tanh_and_mul")):
+        module("activation").run_activation(x, half, kind)
+        assert half.tobytes() == getattr(dodona, name)(x).tobytes()
+    module("activation").run_activation_with_rounding(x, half, "silu")
+    assert half.tobytes() == dodona.silu_and_mul(x, round_activation="yes").tobytes()
+    with pytest.raises(compat.Refused, match="op_name is 'swish'"):
+        module("activation").run_activation(x, half, "swish")
+
+
+@pytest.mark.parametrize("neox", [True, False])
+def test_rotations_and_what_they_store(neox):
+    q, k, v = f16(4, 2, 64), f16(4, 1, 64), f16(4, 1, 64)
+    cache, places = RANDOM.standard_normal((9, 64)).astype(np.float32), np.array([3, 0, 8, 5], np.int64)
+    wanted = [q.reshape(4, -1).copy(), k.reshape(4, -1).copy()]
+    dodona.apply_rope_with_cos_sin_cache_inplace(places, *wanted, 64, cache, neox)
+    pools, slots = [np.zeros((6, 64), np.float16) for _ in range(2)], np.array([1, 5, 0, 2], np.int64)
+    module("fused_rope", str(neox).lower(), "64", "false").run_rope_store(q, k, v, *pools, cache, places, slots)
+    assert q.tobytes() == wanted[0].tobytes() and k.tobytes() == wanted[1].tobytes()
+    assert pools[0][slots].tobytes() == wanted[1].tobytes() and pools[1][slots].tobytes() == v.tobytes() and not pools[0][3].any()
+    with pytest.raises(compat.Refused, match="indices holds 6 at element 1, expected 0 to 5"):
+        module("kvcache").store_cache(k[:, 0], v[:, 0], *pools, np.array([0, 6, 1, 2], np.int64), 1)
+    untouched = pools[0].copy()
+    module("kvcache").store_cache(f16(3, 64), f16(3, 64), *pools, np.array([9, 4, 0], np.int64), 1, 6, 0)
+    assert pools[0][4].any() and (np.delete(pools[0], 4, 0) == np.delete(untouched, 4, 0)).all()
+
+
+def test_quantizers_routers_and_products():
+    x = f16(4, 256)
+    codes, scales = np.zeros((4, 256), np.uint8), np.zeros((4, 2), np.float32)
+    wanted = [np.zeros_like(codes), np.zeros_like(scales)]
+    sgl_kernel.sgl_per_token_group_quant_8bit(x, *wanted, 128, 1e-10, -448.0, 448.0)
+    module("per_token_group_quant_8bit").per_token_group_quant_8bit(x, codes, scales, 128, 1e-10, -448.0, 448.0, False)
+    assert codes.tobytes() == wanted[0].tobytes() and scales.tobytes() == wanted[1].tobytes()
+    module("per_token_quant_fp8", "precise_math").per_token_quant_fp8(x, codes, row := np.zeros((4, 1), np.float32))
+    np.testing.assert_allclose(row[:, 0], np.abs(x.astype(np.float32)).max(1) / 448, rtol=1e-6)
+    one = np.zeros(1, np.float32)
+    module("per_tensor_quant_fp8", "false", "fp16_t").per_tensor_quant_fp8(x.reshape(-1), codes.reshape(-1), one)
+    np.testing.assert_allclose(one, np.abs(x.astype(np.float32)).max() / 448, rtol=1e-6)
+    logits, weights, ids = RANDOM.standard_normal((5, 16)).astype(np.float32), np.zeros((5, 4), np.float32), np.zeros((5, 4), np.int32)
+    module("moe_topk_softmax").topk_softmax(weights, ids, logits, None, True, 0.0, None)
+    np.testing.assert_allclose(weights.sum(1), 1, rtol=1e-5)
+    assert (np.sort(ids) == np.sort(np.argsort(-logits)[:, :4])).all()
+    bias = RANDOM.standard_normal(16).astype(np.float32)
+    module("moe_fused_gate").moe_fused_gate(logits, bias, weights, ids, 4, 0, 0, True, 2.5, True)
+    keys = 1 / (1 + np.exp(-logits)) + bias
+    assert (np.sort(ids) == np.sort(np.argsort(-keys)[:, :4])).all()
+    np.testing.assert_allclose(weights.sum(1), 2.5, rtol=1e-5)
+    for changes, told in (((1, 0), "scoring_func is 1"), ((0, 1), "num_fused_shared_experts is 1")):
+        with pytest.raises(compat.NotOffered, match=told):
+            module("moe_fused_gate").moe_fused_gate(logits, bias, weights, ids, 4, *changes, True, 2.5, True)
+    rows, out = f16(3, 64), f16(3, 64)
+    module("hadamard").hadamard_transform(rows, out, 0.125)
+    assert out.tobytes() == np.asarray(sgl_kernel.hadamard_transform(rows, 0.125)).tobytes()
+
+
+def test_what_is_not_here_says_so():
+    with pytest.raises(compat.NotOffered, match="run of fused_something: is not offered"):
+        module("fused_something").run
+
+
+def test_load_jit_takes_the_place_of_sglangs(monkeypatch, tmp_path):
+    before = list(sys.meta_path)
+    folder = tmp_path / "sglang" / "jit_kernel"
+    folder.mkdir(parents=True)
+    for path in (tmp_path / "sglang", folder):
+        (path / "__init__.py").write_text("")
+    (folder / "utils.py").write_text("def load_jit(*args, **how):\n    raise RuntimeError('no compiler')\n")
+    (folder / "norm.py").write_text("from .utils import load_jit\nMODULE = load_jit('rmsnorm', '256')\n")
+    for name in [name for name in sys.modules if name.partition(".")[0] == "sglang"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    try:
+        sglang_jit.install()
+        import sglang.jit_kernel.norm as norm
+
+        assert isinstance(norm.MODULE, sglang_jit.Module) and norm.load_jit is sglang_jit.load_jit
+        # What was imported before install.
+        theirs = lambda *args: None
+        for name in ("utils", "norm"):
+            setattr(sys.modules[f"sglang.jit_kernel.{name}"], "load_jit", theirs)
+        sglang_jit.install()
+        assert norm.load_jit is sglang_jit.load_jit
+    finally:
+        sys.meta_path[:] = before
+        for name in [name for name in sys.modules if name.partition(".")[0] == "sglang"]:
+            del sys.modules[name]
