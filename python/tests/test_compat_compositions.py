@@ -12,7 +12,7 @@ from dodona import compat
 from dodona.compat import flashinfer
 from dodona.compat._upstream import Named, signature_of
 
-PARTS = ("deep_gemm.", "flash_mla.", "flashinfer.deep_gemm.", "flashinfer.fused_moe.fused_routing", "flashinfer.gemm.", "flashinfer.quantization.", "flashinfer.norm.", "flashinfer.page.", "flashinfer.prefill.single", "flashinfer.rope.")
+PARTS = ("deep_gemm.", "flash_mla.", "flashinfer.deep_gemm.", "flashinfer.fused_moe.fused_routing", "flashinfer.gemm.", "flashinfer.quantization.", "flashinfer.norm.", "flashinfer.page.", "flashinfer.prefill.", "flashinfer.decode.", "flashinfer.rope.", "flashinfer.topk.", "flashinfer.trtllm_low")
 OWN = [
     (package, place)
     for package in compat.PACKAGES
@@ -32,7 +32,8 @@ def test_what_is_our_own_takes_upstreams_parameters(package, place):
     ours = [p for p in inspect.signature(found.own[place]).parameters.values() if p.kind is p.POSITIONAL_OR_KEYWORD]
     assert [p.name for p in ours][: len(theirs)] == [p.name for p in theirs]
     newer = signature_of(found.record.later[place]).parameters if place in found.record.later else {}
-    assert all(p.name in newer and p.default is None for p in ours[len(theirs) :])
+    beyond = {name: p.default for name, p in newer.items()}
+    assert all(p.name in newer and p.default == beyond[p.name] for p in ours[len(theirs) :])
     for mine, wanted in zip(ours, theirs):
         assert str(mine.default) == wanted.default.text if isinstance(wanted.default, Named) else mine.default == wanted.default
 

@@ -52,6 +52,12 @@ def test_rotations_and_what_they_store(neox):
     module("fused_rope", str(neox).lower(), "64", "false").run_rope_store(q, k, v, *pools, cache, places, slots)
     assert q.tobytes() == wanted[0].tobytes() and k.tobytes() == wanted[1].tobytes()
     assert pools[0][slots].tobytes() == wanted[1].tobytes() and pools[1][slots].tobytes() == v.tobytes() and not pools[0][3].any()
+    wider, widest = f16(4, 2, 96), f16(4, 1, 96)  # the first numbers of heads
+    before = wider.copy()
+    parts = [np.ascontiguousarray(part[..., :64]) for part in (wider, widest)]
+    for rows in ((wider[..., :64], widest[..., :64]), parts):
+        module("fused_rope", str(neox).lower(), "64", "false").run_rope(*rows, cache, places)
+    assert wider[..., :64].tobytes() == parts[0].tobytes() and wider[..., 64:].tobytes() == before[..., 64:].tobytes()
     with pytest.raises(compat.Refused, match="indices holds 6 at element 1, expected 0 to 5"):
         module("kvcache").store_cache(k[:, 0], v[:, 0], *pools, np.array([0, 6, 1, 2], np.int64), 1)
     untouched = pools[0].copy()
@@ -86,6 +92,13 @@ def test_quantizers_routers_and_products():
     rows, out = f16(3, 64), f16(3, 64)
     module("hadamard").hadamard_transform(rows, out, 0.125)
     assert out.tobytes() == np.asarray(sgl_kernel.hadamard_transform(rows, 0.125)).tobytes()
+
+
+def test_latents_are_stored_in_rows_of_a_wider_pool():
+    pool = np.zeros((5, 700), np.float16)
+    nope, rope = f16(2, 512), f16(2, 64)
+    module("set_mla_kv_buffer").set_mla_kv_buffer(pool[:, :576], np.array([4, 1], np.int64), nope, rope, 4)
+    assert pool[[4, 1], :576].tobytes() == np.concatenate([nope, rope], 1).tobytes() and not pool[:, 576:].any() and not pool[0].any()
 
 
 def test_what_is_not_here_says_so():

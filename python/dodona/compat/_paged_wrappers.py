@@ -573,10 +573,12 @@ def trtllm_batch_decode_with_kv_cache(
     sinks: Optional[Any] = None, kv_layout: str = "HND", enable_pdl: Optional[bool] = None, backend: str = "auto", q_len_per_req: Optional[int] = 1,
     o_scale: Optional[float] = 1.0, mask: Optional[Any] = None, max_q_len: Optional[int] = None, cum_seq_lens_q: Optional[Any] = None,
     skip_softmax_threshold_scale_factor: Optional[float] = None, kv_cache_sf: Optional[Any] = None, uses_shared_paged_kv_idx: bool = True,
-    lse: Optional[Any] = None, return_lse: bool = False,
+    lse: Optional[Any] = None, return_lse: bool = False, bmm1_scale_log2: Optional[Any] = None, multi_ctas_kv_counter_buffer: Optional[Any] = None,
+    enable_block_sparse_attention: bool = False, bf16q_fp8kv_transform_mode: Optional[str] = None,
 ) -> Any:  # fmt: skip
     """Requests whose last queries are asked for, in pages by table."""
     name = "trtllm_batch_decode_with_kv_cache"
+    _none(name, enable_block_sparse_attention=enable_block_sparse_attention, bmm1_scale_log2=bmm1_scale_log2)
     _none(name, o_sf_scale=o_sf_scale, o_sf_vec_size=o_sf_vec_size, mask=mask, skip_softmax_threshold_scale_factor=skip_softmax_threshold_scale_factor, kv_cache_sf=kv_cache_sf)
     requests = shape_of(name, "seq_lens", seq_lens, 1)[0]
     if cum_seq_lens_q is not None:
@@ -596,9 +598,11 @@ def trtllm_batch_context_with_kv_cache(
     o_sf_scale: Optional[float] = None, o_sf_vec_size: Optional[int] = None, kv_layout: str = "HND", enable_pdl: Optional[bool] = None,
     sinks: Optional[Any] = None, kv_cache_sf: Optional[Any] = None, skip_softmax_threshold_scale_factor: Optional[float] = None,
     uses_shared_paged_kv_idx: bool = True, causal: bool = True, lse: Optional[Any] = None, return_lse: bool = False,
+    multi_ctas_kv_counter_buffer: Optional[Any] = None, use_fp16_softmax: Optional[bool] = None, uses_spcompress: Optional[bool] = None,
 ) -> Any:  # fmt: skip
     """Prompts in pages by table."""
     name = "trtllm_batch_context_with_kv_cache"
+    _none(name, use_fp16_softmax=use_fp16_softmax, uses_spcompress=uses_spcompress)
     _none(name, o_sf_scale=o_sf_scale, o_sf_vec_size=o_sf_vec_size, skip_softmax_threshold_scale_factor=skip_softmax_threshold_scale_factor, kv_cache_sf=kv_cache_sf)
     ends = offsets(name, "cum_seq_lens_q", cum_seq_lens_q, batch_size + 1)
     if shape_of(name, "query", query, 3)[0] != ends[-1]:

@@ -15,6 +15,7 @@ from . import _layouts as layouts
 from . import _paged_wrappers as paged_wrappers
 from . import _pages as pages
 from . import _products as products
+from . import _selection as selection
 from . import _utilities as utilities
 from ._adapt import Op, named, refuse
 from ._collectives import trtllm_allreduce_fusion
@@ -340,7 +341,7 @@ PACKAGE = Package(
         "flashinfer.jit.env.has_flashinfer_jit_cache": has_flashinfer_jit_cache,
         **{f"flashinfer.utils.{made.__name__}": made for made in (ceil_div, device_support_pdl, get_compute_capability, round_up)},
         **{f"flashinfer.utils.is_{name}_supported": under(f"is_{name}_supported", answer) for name, answer in GENERATIONS.items()},
-        **{f"{module}.{made.__name__}": made for places in (layouts.PLACES, compositions.PLACES, pages.PLACES, paged_wrappers.PLACES, products.PLACES, utilities.PLACES) for module, functions in places.items() for made in functions},
+        **{f"{module}.{made.__name__}": made for places in (layouts.PLACES, compositions.PLACES, pages.PLACES, paged_wrappers.PLACES, products.PLACES, selection.PLACES, utilities.PLACES) for module, functions in places.items() for made in functions},
     },
     # How a kernel is launched, and what it works in.
     ignored=frozenset(

@@ -98,10 +98,9 @@ def _fused_add_rmsnorm(module: Module, input: Any, residual: Any, weight: Any, e
 
 
 def _rope(module: Module, q: Any, k: Any, cos_sin_cache: Any, positions: Any) -> None:
-    rows, _, width = shape_of("run_rope", "q", q, 3)
+    width = shape_of("run_rope", "q", q, 3)[2]
     shape_of("run_rope", "k", k, 3)
-    flat = (like(part, bare(part).reshape(rows, -1)) for part in (q, k))
-    function("apply_rope_with_cos_sin_cache_inplace")(positions, *flat, width, cos_sin_cache, module.flag(0))
+    function("apply_rope_with_cos_sin_cache_inplace")(positions, q, k, width, cos_sin_cache, module.flag(0))
 
 
 def _rope_store(module: Module, q: Any, k: Any, v: Any, k_cache: Any, v_cache: Any, cos_sin_cache: Any, positions: Any, out_loc: Any) -> None:
@@ -132,8 +131,9 @@ def _store_cache(module: Module, k: Any, v: Any, k_cache: Any, v_cache: Any, ind
 
 
 def _set_mla_kv_buffer(module: Module, kv_buffer: Any, loc: Any, nope: Any, rope: Any, num_warps: int) -> None:
-    pool = bare(kv_buffer).reshape(bare(kv_buffer).shape[0], 1, -1)
-    function("set_mla_kv_buffer")(pool, loc, *(bare(part).reshape(bare(part).shape[0], 1, -1) for part in (nope, rope)))
+    for argument, value in (("kv_buffer", kv_buffer), ("nope", nope), ("rope", rope)):
+        shape_of("set_mla_kv_buffer", argument, value, 2)
+    function("set_mla_kv_buffer")(bare(kv_buffer)[:, None], loc, bare(nope)[:, None], bare(rope)[:, None])
 
 
 def _group_quant(module: Module, input: Any, output_q: Any, output_s: Any, group_size: int, eps: float, low: float, high: float, scale_ue8m0: bool) -> None:
@@ -149,7 +149,9 @@ def _group_quant_v2(
 
 
 def _tensor_quant(module: Module, input: Any, output_q: Any, output_s: Any) -> None:
-    row = (like(part, bare(part).reshape(1, -1)) for part in (input, output_q))
+    for argument, value in (("input", input), ("output_q", output_q)):
+        shape_of("per_tensor_quant_fp8", argument, value, 1)
+    row = (like(part, bare(part)[None]) for part in (input, output_q))
     sgl_kernel.sgl_per_tensor_quant_fp8(*row, output_s, module.flag(0))
 
 
