@@ -38,6 +38,13 @@ def test_norms_and_activations():
         assert half.tobytes() == getattr(dodona, name)(x).tobytes()
     module("activation").run_activation_with_rounding(x, half, "silu")
     assert half.tobytes() == dodona.silu_and_mul(x, round_activation="yes").tobytes()
+    kept = half.copy()
+    module("activation").run_activation_filtered(f16(6, 256), six := np.full((6, 128), 7, np.float16), np.array([-1, 2, -1], np.int32), 2, "silu")
+    assert (six[[0, 1, 4, 5]] == 7).all() and (six[2:4] != 7).any()
+    module("activation").run_activation_filtered(x, half, np.array([0, 1, 2], np.int32), 1, "gelu")
+    assert half.tobytes() == dodona.gelu_and_mul(x).tobytes() != kept.tobytes()
+    with pytest.raises(compat.Refused, match="expert_ids has 1 experts for 2 rows each, expected 3 rows"):
+        module("activation").run_activation_filtered(x, half, np.array([0], np.int32), 2, "gelu")
     with pytest.raises(compat.Refused, match="op_name is 'swish'"):
         module("activation").run_activation(x, half, "swish")
 
@@ -86,6 +93,14 @@ def test_quantizers_routers_and_products():
     keys = 1 / (1 + np.exp(-logits)) + bias
     assert (np.sort(ids) == np.sort(np.argsort(-keys)[:, :4])).all()
     np.testing.assert_allclose(weights.sum(1), 2.5, rtol=1e-5)
+    for renormalize in (True, False):
+        module("grouped_topk").grouped_topk(logits, bias, weights, ids, 4, 2, 4, renormalize, 2.5)
+        for t in range(5):
+            groups = np.argsort(-np.sort(keys[t].reshape(4, 4), 1)[:, -2:].sum(1))[:2]
+            kept = np.where(np.isin(np.arange(16) // 4, groups), keys[t], -np.inf)
+            assert sorted(ids[t]) == sorted(np.argsort(-kept)[:4])
+            chosen = 1 / (1 + np.exp(-logits[t, ids[t]]))
+            np.testing.assert_allclose(weights[t], 2.5 * chosen / (chosen.sum() if renormalize else 1), rtol=1e-5)
     for changes, told in (((1, 0), "scoring_func is 1"), ((0, 1), "num_fused_shared_experts is 1")):
         with pytest.raises(compat.NotOffered, match=told):
             module("moe_fused_gate").moe_fused_gate(logits, bias, weights, ids, 4, *changes, True, 2.5, True)

@@ -10,12 +10,16 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any, Callable, Optional
 
+import numpy as np
+
+from .._arrays import is_torch
 from .._library import Error
 from .._ops import function
 from . import sgl_kernel
 from ._adapt import NotOffered, as_refused, refuse
 from ._hooks.arrays import bare, like
 from ._hooks.checks import of_shape, of_type, shape_of, writable
+from ._layouts import as_given
 
 # Where sglang defines load_jit, by version.
 PLACES = ("sglang.jit_kernel.utils", "sglang.kernels.jit.utils.compile.loader")
@@ -76,13 +80,34 @@ def _none(name: str, **given: Any) -> None:
 ACTIVATIONS = {"silu": "silu_and_mul", "gelu": "gelu_and_mul", "gelu_tanh": "gelu_tanh_and_mul"}
 
 
+def _known(op_name: Any) -> str:
+    if op_name not in ACTIVATIONS:
+        raise refuse("run_activation", f"is {op_name!r}, expected {', '.join(ACTIVATIONS)}", argument="op_name")
+    return op_name
+
+
 def _activation(rounded: str) -> Callable[..., None]:
     def run(module: Module, input: Any, out: Any, op_name: str) -> None:
-        if op_name not in ACTIVATIONS:
-            raise refuse("run_activation", f"is {op_name!r}, expected {', '.join(ACTIVATIONS)}", argument="op_name")
-        function(ACTIVATIONS[op_name])(input, out=out, round_activation=rounded)
+        function(ACTIVATIONS[_known(op_name)])(input, out=out, round_activation=rounded)
 
     return run
+
+
+def _filtered(module: Module, input: Any, out: Any, expert_ids: Any, expert_step: int, op_name: str) -> None:
+    """Rows of experts that are elsewhere, -1, stay as they are; `expert_step` rows after one another have one expert."""
+    name = "run_activation_filtered"
+    rows, width = shape_of(name, "input", input, 2)
+    of_shape(name, "out", out, (rows, width // 2))
+    of_type(name, "expert_ids", expert_ids, "i32")
+    writable(name, "out", out)
+    (count,) = shape_of(name, "expert_ids", expert_ids, 1)
+    if expert_step < 1 or count * expert_step < rows:
+        raise refuse(name, f"has {count} experts for {expert_step} rows each, expected {rows} rows", argument="expert_ids", code="bad_shape")
+    there = np.flatnonzero(np.repeat(np.asarray(bare(expert_ids)), expert_step)[:rows] != -1)
+    if len(there):
+        at = as_given(there, bare(input))
+        made = bare(function(ACTIVATIONS[_known(op_name)])(like(input, bare(input)[at])))
+        bare(out)[at] = made if is_torch(made) else made.view(bare(out).dtype)
 
 
 def _rmsnorm(order: str) -> Callable[..., None]:
@@ -180,6 +205,17 @@ def _fused_gate(
     _put(name, "indices", indices, ids)
 
 
+def _grouped_topk(
+    module: Module, scores: Any, bias: Any, values: Any, indices: Any, groups: int, kept: int, topk: int, renormalize: bool, factor: float
+) -> None:
+    name = "grouped_topk"
+    weights, ids = function("biased_grouped_topk")(scores, bias, topk, renormalize, groups, kept, routed_scaling_factor=factor, apply_routed_scaling_factor_on_output=renormalize)
+    if not renormalize and factor != 1.0:
+        weights = bare(weights) * (factor if is_torch(bare(weights)) else np.float32(factor))
+    _put(name, "topk_values", values, weights)
+    _put(name, "topk_indices", indices, ids)
+
+
 KERNELS: dict[str, Callable[..., None]] = {
     "awq_dequantize": lambda module, out, *given: _put("awq_dequantize", "out", out, sgl_kernel.awq_dequantize(*given)),
     "concat_mla_absorb_q": lambda module, a, b, out: _put("concat_mla_absorb_q", "out", out, sgl_kernel.concat_mla_absorb_q(a, b)),
@@ -189,6 +225,7 @@ KERNELS: dict[str, Callable[..., None]] = {
     "fp8_blockwise_scaled_mm": lambda module, out, *given: sgl_kernel.fp8_blockwise_scaled_mm(*given, bare(out).dtype, out=out),
     "fused_add_rmsnorm": _fused_add_rmsnorm,
     "fused_store_index_k_cache": lambda module, key, cache, loc: function("fused_store_index_k_cache")(key, cache, loc, int(module.args[3])),
+    "grouped_topk": _grouped_topk,
     "moe_align_block_size": lambda module, *given: sgl_kernel.moe_align_block_size(*given),
     "moe_fused_gate": _fused_gate,
     "per_tensor_quant_fp8": _tensor_quant,
@@ -199,6 +236,7 @@ KERNELS: dict[str, Callable[..., None]] = {
     "rmsnorm_hf": _rmsnorm("rounded"),
     "rotary_embedding": lambda module, *given: sgl_kernel.rotary_embedding(*given),
     "run_activation": _activation("no"),
+    "run_activation_filtered": _filtered,
     "run_activation_with_rounding": _activation("yes"),
     "run_rope": _rope,
     "run_rope_store": _rope_store,
