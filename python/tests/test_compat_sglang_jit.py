@@ -116,6 +116,28 @@ def test_latents_are_stored_in_rows_of_a_wider_pool():
     assert pool[[4, 1], :576].tobytes() == np.concatenate([nope, rope], 1).tobytes() and not pool[:, 576:].any() and not pool[0].any()
 
 
+def bf16(*shape):
+    return (RANDOM.standard_normal(shape).astype(np.float32).view(np.uint32) >> 16).astype(np.uint16)
+
+
+def wide(codes):
+    return (codes.astype(np.uint32) << 16).view(np.float32).astype(np.float64)
+
+
+@pytest.mark.parametrize("inner, columns", [(7168, 256), (1024, 256), (7168, 2112), (2048, 192)])
+def test_few_rows_have_products_of_any_width(inner, columns):
+    a, b = bf16(3, inner), bf16(columns, inner)
+    out, wanted = np.zeros((3, columns), np.float32), wide(a) @ wide(b).T
+    if columns != 2112:
+        module("dsv3_router_gemm").dsv3_router_gemm(a, b, out)
+        np.testing.assert_allclose(out, wanted, atol=1e-5 * np.abs(wanted).max())
+    rounded = np.zeros((3, columns), np.uint16)
+    module("dsv3_fused_a_gemm").dsv3_fused_a_gemm(a, b.T, rounded)
+    np.testing.assert_allclose(wide(rounded), wanted, atol=2**-8 * np.abs(wanted).max())
+    with pytest.raises(compat.Refused, match="out has shape"):
+        module("dsv3_router_gemm").dsv3_router_gemm(a, b, out[:2])
+
+
 def test_what_is_not_here_says_so():
     with pytest.raises(compat.NotOffered, match="run of fused_something: is not offered"):
         module("fused_something").run

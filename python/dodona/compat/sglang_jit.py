@@ -17,7 +17,7 @@ from .._library import Error
 from .._ops import function
 from . import sgl_kernel
 from ._adapt import NotOffered, as_refused, refuse
-from ._hooks.arrays import bare, like
+from ._hooks.arrays import bare, like, type_of
 from ._hooks.checks import of_shape, of_type, shape_of, writable
 from ._layouts import as_given
 
@@ -216,12 +216,31 @@ def _grouped_topk(
     _put(name, "topk_indices", indices, ids)
 
 
+# Columns of DeepSeek-V3's own products, for which there are ops that add as those kernels do.
+DEEPSEEK_V3 = {"dsv3_fused_a_gemm": (2112,), "dsv3_router_gemm": (256, 384)}
+
+
+def _few_rows(name: str, rows: Any, weights: Any, out: Any) -> None:
+    """rows times the transposed weights [N, K], of any width."""
+    (count, inner), (columns, _) = shape_of(name, "rows", rows, 2), shape_of(name, "weights", weights, 2)
+    of_shape(name, "out", out, (count, columns))
+    writable(name, "out", out)
+    if inner == 7168 and columns in DEEPSEEK_V3[name] and 1 <= count <= 16:
+        if name == "dsv3_router_gemm":
+            sgl_kernel.dsv3_router_gemm(rows, weights, type_of(out), output=out)
+        else:
+            sgl_kernel.dsv3_fused_a_gemm(rows, like(weights, bare(weights).swapaxes(0, 1)), out)
+        return
+    made = bare(function("linear")(rows, weights, type_of(out)))
+    bare(out)[...] = made if is_torch(made) else made.view(bare(out).dtype)
+
+
 KERNELS: dict[str, Callable[..., None]] = {
     "awq_dequantize": lambda module, out, *given: _put("awq_dequantize", "out", out, sgl_kernel.awq_dequantize(*given)),
     "concat_mla_absorb_q": lambda module, a, b, out: _put("concat_mla_absorb_q", "out", out, sgl_kernel.concat_mla_absorb_q(a, b)),
     "concat_mla_k": lambda module, k, k_nope, k_rope: sgl_kernel.concat_mla_k(k, k_nope, k_rope),
-    "dsv3_fused_a_gemm": lambda module, mat_a, mat_b, out: sgl_kernel.dsv3_fused_a_gemm(mat_a, mat_b, out),
-    "dsv3_router_gemm": lambda module, states, weights, out: sgl_kernel.dsv3_router_gemm(states, weights, bare(out).dtype, output=out),
+    "dsv3_fused_a_gemm": lambda module, mat_a, mat_b, out: _few_rows("dsv3_fused_a_gemm", mat_a, like(mat_b, bare(mat_b).swapaxes(0, 1)), out),
+    "dsv3_router_gemm": lambda module, states, weights, out: _few_rows("dsv3_router_gemm", states, weights, out),
     "fp8_blockwise_scaled_mm": lambda module, out, *given: sgl_kernel.fp8_blockwise_scaled_mm(*given, bare(out).dtype, out=out),
     "fused_add_rmsnorm": _fused_add_rmsnorm,
     "fused_store_index_k_cache": lambda module, key, cache, loc: function("fused_store_index_k_cache")(key, cache, loc, int(module.args[3])),
