@@ -258,3 +258,25 @@ def test_what_does_not_fit_is_named(changes, told):
         wrapper.plan(**given, no_such=1)
     with pytest.raises(compat.Refused, match="kv_layout is 'DNH'"):
         flashinfer.BatchPrefillWithPagedKVCacheWrapper(None, "DNH")
+
+
+JUNK = [None, 0, -1, "x", True, [], (1, 2), 1e30, float("nan"), object(), np.zeros(3, np.float32), np.zeros((2, 2), np.int32), np.zeros((3, 4, 5), np.float16)]
+PLANNED = ("qo_indptr", "paged_kv_indptr", "paged_kv_indices", "paged_kv_last_page_len", "num_qo_heads", "num_kv_heads", "head_dim_qk", "page_size")
+
+
+@pytest.mark.parametrize("argument", [*PLANNED, "causal", "sm_scale", "window_left", "logits_soft_cap", "pos_encoding_mode", "custom_mask", "q", "paged_kv_cache", "out", "k_scale"])
+def test_what_cannot_be_read_is_refused(argument):
+    """Whatever it is, by one error that begins with the wrapper's name; nothing else comes out."""
+    requests, q = Requests((5, 11)), f16(7, HEADS, WIDTH)
+    good = dict(zip(PLANNED, (i32(0, 2, 7), *requests.pages, HEADS, KEY_HEADS, WIDTH, SIZE)))
+    for junk in JUNK:
+        run = {"q": q, "paged_kv_cache": requests.given}
+        plan = {**good, argument: junk}
+        if argument in ("q", "paged_kv_cache", "out", "k_scale"):
+            plan, run = good, {**run, argument: junk}
+        wrapper = flashinfer.BatchPrefillWithPagedKVCacheWrapper(None)
+        try:
+            wrapper.plan(**plan)
+            wrapper.run(**run)
+        except compat.Refused as error:
+            assert str(error).startswith("BatchPrefillWithPagedKVCacheWrapper: ")

@@ -43,8 +43,9 @@ def as_refused(error: Error, name: str) -> Error:
     return made
 
 
-def named(name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """A function that is no adapter under upstream's name: what it or an op refuses is Refused under that name, and so is what cannot be read at all."""
+def named(name: str, method: bool = False) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """A function that is no adapter under upstream's name: what it or an op refuses is Refused under that name, and so is what cannot be read at all.
+    A method keeps its own name, and refuses under its class's."""
 
     def decorated(made: Callable[..., Any]) -> Callable[..., Any]:
         signature = inspect.signature(made)
@@ -62,8 +63,9 @@ def named(name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
             except (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
                 raise refuse(name, f"takes no such arguments ({error})") from error
 
-        called.__name__ = called.__qualname__ = name
-        called.__module__ = "dodona.compat"
+        if not method:
+            called.__name__ = called.__qualname__ = name
+            called.__module__ = "dodona.compat"
         return called
 
     return decorated

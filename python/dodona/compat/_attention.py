@@ -32,19 +32,58 @@ class Sight:
     masks: Optional[list] = None  # of each request, [queries, keys]; instead of causal
 
 
+def integer(name: str, argument: str, value: Any, least: int) -> int:
+    if isinstance(value, (bool, np.bool_)) or not isinstance(value, (int, np.integer)) or value < least:
+        raise refuse(name, f"is {_told(value)}, expected a whole number of at least {least}", argument=argument)
+    return int(value)
+
+
+def _told(value: Any) -> str:
+    return f"{bare(value).dtype} {list(bare(value).shape)}" if hasattr(bare(value), "shape") else repr(value)
+
+
+def real(name: str, argument: str, value: Any) -> Optional[float]:
+    """A finite number, or None."""
+    if value is None:
+        return None
+    if isinstance(value, (bool, np.bool_)) or not isinstance(value, (int, float, np.integer, np.floating)) or not np.isfinite(value):
+        raise refuse(name, f"is {_told(value)}, expected a finite number", argument=argument)
+    return float(value)
+
+
+def flag(name: str, argument: str, value: Any) -> bool:
+    if value is not None and not isinstance(value, (bool, np.bool_, int, np.integer)):
+        raise refuse(name, f"is {_told(value)}, expected True or False", argument=argument)
+    return bool(value)
+
+
+def sizes(name: str, page_size: Optional[int] = 1, **given: Any) -> None:
+    """Of heads and their numbers, and tokens of a page."""
+    for argument, value in given.items():
+        if value is not None or argument != "head_dim_vo":
+            integer(name, argument, value, 1)
+    integer(name, "page_size", page_size, 1)
+    if given["num_qo_heads"] % given["num_kv_heads"]:
+        raise refuse(name, f"is {given['num_qo_heads']}, expected a multiple of num_kv_heads = {given['num_kv_heads']}", argument="num_qo_heads")
+
+
 def sight_of(name: str, given: dict, masks: Optional[list] = None) -> Sight:
     """From the arguments that all of upstream's wrappers have."""
     mode = given.get("pos_encoding_mode", "NONE")
+    if not isinstance(mode, str):
+        raise refuse(name, f"is {_told(mode)}, expected NONE, ROPE_LLAMA or ALIBI", argument="pos_encoding_mode")
     if mode == "ALIBI":
         raise refuse(name, "is ALIBI, offered are NONE and ROPE_LLAMA", kind=NotOffered, code="unsupported", argument="pos_encoding_mode")
     if mode not in ("NONE", "ROPE_LLAMA"):
         raise refuse(name, f"is {mode!r}, expected NONE, ROPE_LLAMA or ALIBI", argument="pos_encoding_mode")
-    cap, window, scale = given.get("logits_soft_cap"), given.get("window_left", -1), given.get("sm_scale")
-    if cap is not None and not cap >= 0:
+    cap, scale = (real(name, argument, given.get(argument)) for argument in ("logits_soft_cap", "sm_scale"))
+    if cap is not None and cap < 0:
         raise refuse(name, f"is {cap!r}, expected at least 0", argument="logits_soft_cap")
-    turned = None if mode == "NONE" else (float(given.get("rope_scale") or 1.0), float(given.get("rope_theta") or 1e4))
-    left = -1 if window is None or window < 0 else int(window)
-    return Sight(bool(given.get("causal")), left, float(cap or 0.0), None if scale is None else float(scale), turned, masks)
+    window = given.get("window_left")
+    left = -1 if window is None else max(integer(name, "window_left", window, -(1 << 31)), -1)
+    by = tuple(real(name, argument, given.get(argument)) for argument in ("rope_scale", "rope_theta"))
+    turned = None if mode == "NONE" else (by[0] or 1.0, by[1] or 1e4)
+    return Sight(flag(name, "causal", given.get("causal")), left, cap or 0.0, scale, turned, masks)
 
 
 def number(name: str, argument: str, value: Any) -> float:

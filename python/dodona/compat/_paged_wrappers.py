@@ -4,15 +4,14 @@ mean nothing here."""
 from __future__ import annotations
 
 import functools
-from typing import Any, Callable, Optional
+from typing import Any, Optional
 
 import numpy as np
 
-from .._library import Error
 from .._ops import function
-from ._adapt import NotOffered, as_refused, refuse
+from ._adapt import NotOffered, named, refuse
 from ._attention import (
-    Sight, attend, given_back, halves, kind_of, masks_of, number, offsets, rooms, rows_of_pages, sight_of, tables_of, whole_numbers,
+    Sight, attend, given_back, halves, integer, kind_of, masks_of, number, offsets, rooms, rows_of_pages, sight_of, sizes, tables_of, whole_numbers,
 )  # fmt: skip
 from ._hooks.arrays import bare, like, type_of
 from ._hooks.checks import shape_of
@@ -38,25 +37,9 @@ def without_items(name: str, others: dict) -> None:
             raise TypeError(f"{name}.plan() got an unexpected keyword argument {argument!r}")
 
 
-def refused_as(name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """What an op refuses is refused under the wrapper's name."""
-
-    def decorated(made: Callable[..., Any]) -> Callable[..., Any]:
-        @functools.wraps(made)
-        def called(*args: Any, **kwargs: Any) -> Any:
-            try:
-                return made(*args, **kwargs)
-            except Error as error:
-                raise as_refused(error, name) from None
-
-        return called
-
-    return decorated
-
-
-def checked_layout(name: str, kv_layout: str) -> bool:
+def checked_layout(name: str, kv_layout: Any) -> bool:
     """Whether heads come before tokens."""
-    if kv_layout not in ("NHD", "HND"):
+    if not isinstance(kv_layout, str) or kv_layout not in ("NHD", "HND"):
         raise refuse(name, f"is {kv_layout!r}, expected NHD or HND", argument="kv_layout")
     return kv_layout == "HND"
 
@@ -84,8 +67,6 @@ class _Paged:
     def _keep(self, q_ends: np.ndarray, tables: list, lengths: np.ndarray, sight: Sight, heads: tuple, widths: tuple, page_size: int, kinds: tuple) -> None:
         if len(q_ends) != len(tables) + 1:
             raise refuse(self.NAME, f"has {len(q_ends)} elements, expected {len(tables) + 1}, one for each request and the end", argument="qo_indptr", code="bad_shape")
-        if heads[1] < 1 or heads[0] % heads[1]:
-            raise refuse(self.NAME, f"is {heads[0]}, expected a multiple of num_kv_heads = {heads[1]}", argument="num_qo_heads")
         self._planned = dict(q_ends=q_ends, tables=tables, lengths=lengths, sight=sight, heads=heads, widths=widths, page_size=page_size, kinds=kinds)
 
     def _run(
@@ -112,7 +93,7 @@ class _Paged:
                 raise refuse(name, f"has pages of {list(bare(part).shape[1:])}, expected {wanted} as planned", argument="paged_kv_cache", code="bad_shape")
         rooms(name, q, plan["widths"][1], out, lse)
         sight = sight or plan["sight"]
-        if window_left is not None and window_left >= 0:
+        if window_left is not None and integer(name, "window_left", window_left, -(1 << 31)) >= 0:
             sight = Sight(**{**vars(sight), "window_left": int(window_left)})
         if queries is not None and queries > 1:
             sight = Sight(**{**vars(sight), "causal": True})
@@ -141,7 +122,7 @@ class BatchPrefillWithPagedKVCacheWrapper(_Paged):
             raise refuse(self.NAME, "is given, offered is None", kind=NotOffered, code="unsupported", argument="jit_args")
         self._begin(kv_layout)
 
-    @refused_as(NAME)
+    @named(NAME, method=True)
     def plan(
         self, qo_indptr: Any, paged_kv_indptr: Any, paged_kv_indices: Any, paged_kv_last_page_len: Any, num_qo_heads: int, num_kv_heads: int,
         head_dim_qk: int, page_size: int, head_dim_vo: Optional[int] = None, custom_mask: Optional[Any] = None, packed_custom_mask: Optional[Any] = None,
@@ -151,6 +132,7 @@ class BatchPrefillWithPagedKVCacheWrapper(_Paged):
     ) -> None:  # fmt: skip
         given = dict(locals())
         without_items(self.NAME, others)
+        sizes(self.NAME, page_size, num_kv_heads=num_kv_heads, num_qo_heads=num_qo_heads, head_dim_qk=head_dim_qk, head_dim_vo=head_dim_vo)
         kind = kind_of(self.NAME, "q_data_type", q_data_type, "f16")
         _same_output(self.NAME, o_data_type, kind)
         q_ends = offsets(self.NAME, "qo_indptr", qo_indptr)
@@ -163,7 +145,7 @@ class BatchPrefillWithPagedKVCacheWrapper(_Paged):
 
     begin_forward = plan
 
-    @refused_as(NAME)
+    @named(NAME, method=True)
     def run(
         self, q: Any, paged_kv_cache: Any, *args: Any, q_scale: Any = None, k_scale: Any = None, v_scale: Any = None, out: Optional[Any] = None,
         lse: Optional[Any] = None, return_lse: bool = False, enable_pdl: Optional[bool] = None, window_left: Optional[int] = None,
@@ -178,7 +160,7 @@ class BatchPrefillWithPagedKVCacheWrapper(_Paged):
 
     run_return_lse = functools.partialmethod(run, return_lse=True)
 
-    @refused_as(NAME)
+    @named(NAME, method=True)
     def forward(
         self, q: Any, paged_kv_cache: Any, causal: bool = False, pos_encoding_mode: str = "NONE", use_fp16_qk_reduction: bool = False, k_scale: Any = None,
         v_scale: Any = None, window_left: int = -1, logits_soft_cap: Optional[float] = None, sm_scale: Optional[float] = None,
@@ -222,7 +204,7 @@ class BatchDecodeWithPagedKVCacheWrapper(_Paged):
     def use_tensor_cores(self) -> bool:
         return self._use_tensor_cores
 
-    @refused_as(NAME)
+    @named(NAME, method=True)
     def plan(
         self, indptr: Any, indices: Any, last_page_len: Any, num_qo_heads: int, num_kv_heads: int, head_dim: int, page_size: int,
         pos_encoding_mode: str = "NONE", window_left: int = -1, logits_soft_cap: Optional[float] = None, q_data_type: Any = "float16",
@@ -231,6 +213,8 @@ class BatchDecodeWithPagedKVCacheWrapper(_Paged):
     ) -> None:  # fmt: skip
         given = dict(locals())
         without_items(self.NAME, others)
+        sizes(self.NAME, page_size, num_kv_heads=num_kv_heads, num_qo_heads=num_qo_heads, head_dim=head_dim)
+        integer(self.NAME, "q_len_per_req", q_len_per_req, 1)
         kind = kind_of(self.NAME, "q_data_type", data_type if q_data_type is None else q_data_type, "f16")
         _same_output(self.NAME, o_data_type, kind)
         tables, lengths = tables_of(self.NAME, indptr, indices, last_page_len, page_size)
@@ -240,7 +224,7 @@ class BatchDecodeWithPagedKVCacheWrapper(_Paged):
 
     begin_forward = plan
 
-    @refused_as(NAME)
+    @named(NAME, method=True)
     def run(
         self, q: Any, paged_kv_cache: Any, *args: Any, q_scale: Any = None, k_scale: Any = None, v_scale: Any = None, out: Optional[Any] = None,
         lse: Optional[Any] = None, return_lse: bool = False, enable_pdl: Optional[bool] = None, window_left: Optional[int] = None,
@@ -251,12 +235,12 @@ class BatchDecodeWithPagedKVCacheWrapper(_Paged):
         if args:
             raise refuse(self.NAME, f"run: takes q and paged_kv_cache by position, and got {len(args)} more, which kernels of the caller's would take")
         _none(self.NAME, kv_cache_sf=kv_cache_sf, skip_softmax_threshold_scale_factor=skip_softmax_threshold_scale_factor)
-        queries = getattr(self, "_queries", 1) if q_len_per_req is None else q_len_per_req
+        queries = getattr(self, "_queries", 1) if q_len_per_req is None else integer(self.NAME, "q_len_per_req", q_len_per_req, 1)
         return self._run(q, paged_kv_cache, self._scales(q_scale, k_scale, v_scale), out, lse, return_lse, window_left, sinks, queries, how=how)
 
     run_return_lse = functools.partialmethod(run, return_lse=True)
 
-    @refused_as(NAME)
+    @named(NAME, method=True)
     def forward(
         self, q: Any, paged_kv_cache: Any, pos_encoding_mode: str = "NONE", q_scale: Any = None, k_scale: Any = None, v_scale: Any = None,
         window_left: int = -1, logits_soft_cap: Optional[float] = None, sm_scale: Optional[float] = None, rope_scale: Optional[float] = None,
@@ -297,13 +281,14 @@ class BatchAttention(_Paged):
     def __init__(self, kv_layout: str = "NHD", device: Any = "cuda") -> None:
         self._begin(kv_layout)
 
-    @refused_as(NAME)
+    @named(NAME, method=True)
     def plan(
         self, qo_indptr: Any, kv_indptr: Any, kv_indices: Any, kv_len_arr: Any, num_qo_heads: int, num_kv_heads: int, head_dim_qk: int, head_dim_vo: int,
         page_size: int, causal: bool = False, sm_scale: Optional[float] = None, logits_soft_cap: Optional[float] = None, q_data_type: Any = "bfloat16",
         kv_data_type: Any = "bfloat16", use_profiler: bool = False,
     ) -> None:  # fmt: skip
         given = dict(locals())
+        sizes(self.NAME, page_size, num_kv_heads=num_kv_heads, num_qo_heads=num_qo_heads, head_dim_qk=head_dim_qk, head_dim_vo=head_dim_vo)
         ends, of = offsets(self.NAME, "kv_indptr", kv_indptr), whole_numbers(self.NAME, "kv_indices", kv_indices)
         lengths = whole_numbers(self.NAME, "kv_len_arr", kv_len_arr, len(ends) - 1)
         if ends[-1] > len(of) or (lengths < 0).any() or (lengths > np.diff(ends) * page_size).any():
@@ -314,7 +299,7 @@ class BatchAttention(_Paged):
         q_ends = offsets(self.NAME, "qo_indptr", qo_indptr)
         self._keep(q_ends, tables, lengths, sight_of(self.NAME, given), (num_qo_heads, num_kv_heads), (head_dim_qk, head_dim_vo), page_size, kinds)
 
-    @refused_as(NAME)
+    @named(NAME, method=True)
     def run(
         self, q: Any, kv_cache: Any, out: Optional[Any] = None, lse: Optional[Any] = None, k_scale: Any = None, v_scale: Any = None,
         logits_soft_cap: float = 0.0, profiler_buffer: Optional[Any] = None, kv_cache_sf: Optional[Any] = None, **how: Any,
@@ -340,7 +325,7 @@ class BatchAttentionWithAttentionSinkWrapper(BatchPrefillWithPagedKVCacheWrapper
         super().__init__(float_workspace_buffer, kv_layout)
         self._window = window_left
 
-    @refused_as(NAME)
+    @named(NAME, method=True)
     def run(
         self, q: Any, paged_kv_cache: Any, sink: Any = None, sm_scale: Optional[float] = None, *, out: Optional[Any] = None, lse: Optional[Any] = None,
         return_lse: bool = False, **others: Any,
@@ -379,7 +364,7 @@ class MultiLevelCascadeAttentionWrapper:
     def reset_workspace_buffer(self, float_workspace_buffer: Any, int_workspace_buffers: Any) -> None:
         """Nothing to reset."""
 
-    @refused_as(NAME)
+    @named(NAME, method=True)
     def plan(
         self, qo_indptr_arr: list, paged_kv_indptr_arr: list, paged_kv_indices_arr: list, paged_kv_last_page_len: list, num_qo_heads: int,
         num_kv_heads: int, head_dim: int, page_size: int, causal: bool = False, pos_encoding_mode: str = "NONE", use_fp16_qk_reduction: bool = False,
@@ -400,7 +385,7 @@ class MultiLevelCascadeAttentionWrapper:
 
     begin_forward = plan
 
-    @refused_as(NAME)
+    @named(NAME, method=True)
     def run(self, q: Any, paged_kv_cache: Any) -> Any:
         states = [wrapper.run(q, paged_kv_cache, return_lse=True) for wrapper in reversed(self._levels)]
         return functools.reduce(_together, states)[0]
@@ -440,7 +425,7 @@ class BatchDecodeWithSharedPrefixPagedKVCacheWrapper(_SharedPrefix):
     NAME = "BatchDecodeWithSharedPrefixPagedKVCacheWrapper"
     _wrapper = staticmethod(lambda: BatchDecodeWithPagedKVCacheWrapper)
 
-    @refused_as(NAME)
+    @named(NAME, method=True)
     def begin_forward(
         self, unique_kv_indptr: Any, unique_kv_indices: Any, unique_kv_last_page_len: Any, num_qo_heads: int, num_kv_heads: int, head_dim: int,
         page_size: int, data_type: Any = "float16",
@@ -450,7 +435,7 @@ class BatchDecodeWithSharedPrefixPagedKVCacheWrapper(_SharedPrefix):
             kv_data_type=data_type,
         )  # fmt: skip
 
-    @refused_as(NAME)
+    @named(NAME, method=True)
     def forward(self, q: Any, k_shared: Any, v_shared: Any, unique_kv_cache: Any) -> Any:
         return self._merged(q, k_shared, v_shared, self._own.run(q, unique_kv_cache, return_lse=True), None)
 
@@ -461,14 +446,14 @@ class BatchPrefillWithSharedPrefixPagedKVCacheWrapper(_SharedPrefix):
     NAME = "BatchPrefillWithSharedPrefixPagedKVCacheWrapper"
     _wrapper = staticmethod(lambda: BatchPrefillWithPagedKVCacheWrapper)
 
-    @refused_as(NAME)
+    @named(NAME, method=True)
     def begin_forward(
         self, qo_indptr: Any, paged_kv_indptr: Any, paged_kv_indices: Any, paged_kv_last_page_len: Any, num_qo_heads: int, num_kv_heads: int,
         head_dim: int, page_size: int,
     ) -> None:  # fmt: skip
         self._own.plan(qo_indptr, paged_kv_indptr, paged_kv_indices, paged_kv_last_page_len, num_qo_heads, num_kv_heads, head_dim, page_size)
 
-    @refused_as(NAME)
+    @named(NAME, method=True)
     def forward(
         self, q: Any, k_shared: Any, v_shared: Any, unique_kv_cache: Any, causal: bool = False, use_fp16_qk_reduction: bool = False,
         sm_scale: Optional[float] = None, rope_scale: Optional[float] = None, rope_theta: Optional[float] = None,
@@ -498,7 +483,7 @@ class PODWithPagedKVCacheWrapper:
     def end_forward(self) -> None:
         """Nothing to free."""
 
-    @refused_as(NAME)
+    @named(NAME, method=True)
     def plan(
         self, indptr: Any, indices: Any, last_page_len: Any, num_qo_heads: int, num_kv_heads: int, head_dim: int, page_size: int,
         pos_encoding_mode: str = "NONE", window_left: int = -1, q_data_type: Any = "float16", kv_data_type: Any = None, data_type: Any = None,
@@ -511,7 +496,7 @@ class PODWithPagedKVCacheWrapper:
 
     begin_forward = plan
 
-    @refused_as(NAME)
+    @named(NAME, method=True)
     def run(
         self, q_p: Any, k_p: Any, v_p: Any, q_d: Any, paged_kv_cache_d: Any, custom_mask_p: Optional[Any] = None, packed_custom_mask_p: Optional[Any] = None,
         causal_p: bool = False, kv_layout_p: str = "NHD", pos_encoding_mode_p: str = "NONE", sm_scale_p: Optional[float] = None, window_left_p: int = -1,
@@ -566,7 +551,7 @@ def _one_sink(name: str, sinks: Any) -> Any:
     return sinks[0] if isinstance(sinks, (list, tuple)) and len(sinks) == 1 else sinks
 
 
-@refused_as("trtllm_batch_decode_with_kv_cache")
+@named("trtllm_batch_decode_with_kv_cache")
 def trtllm_batch_decode_with_kv_cache(
     query: Any, kv_cache: Any, workspace_buffer: Any, block_tables: Any, seq_lens: Any, max_seq_len: int, bmm1_scale: Any = 1.0, bmm2_scale: Any = 1.0,
     window_left: int = -1, out: Optional[Any] = None, out_dtype: Any = None, o_sf_scale: Optional[float] = None, o_sf_vec_size: Optional[int] = None,
@@ -591,7 +576,7 @@ def trtllm_batch_decode_with_kv_cache(
     return _by_tables(name, query, kv_cache, block_tables, seq_lens, ends, scales, window_left, out, out_dtype, sinks, kv_layout, lse, return_lse, True)
 
 
-@refused_as("trtllm_batch_context_with_kv_cache")
+@named("trtllm_batch_context_with_kv_cache")
 def trtllm_batch_context_with_kv_cache(
     query: Any, kv_cache: Any, workspace_buffer: Any, block_tables: Any, seq_lens: Any, max_q_len: int, max_kv_len: int, bmm1_scale: Any, bmm2_scale: Any,
     batch_size: int, cum_seq_lens_q: Any, cum_seq_lens_kv: Any, window_left: int = -1, out: Optional[Any] = None, out_dtype: Any = None,

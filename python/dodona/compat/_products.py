@@ -138,6 +138,7 @@ class SegmentGEMMWrapper:
     def reset_workspace_buffer(self, float_workspace_buffer: Any, int_workspace_buffer: Any) -> None:
         """Nothing to reset."""
 
+    @named("SegmentGEMMWrapper", method=True)
     def run(
         self, x: Any, weights: Any, batch_size: int, weight_column_major: bool, out: Optional[Any] = None, seg_lens: Optional[Any] = None,
         seg_indptr: Optional[Any] = None, weight_indices: Optional[Any] = None,

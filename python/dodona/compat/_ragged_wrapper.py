@@ -7,9 +7,8 @@ from typing import Any, Optional
 
 import numpy as np
 
-from .._library import Error
-from ._adapt import NotOffered, as_refused, refuse
-from ._attention import attend, given_back, masks_of, number, offsets, rooms, sight_of
+from ._adapt import NotOffered, named, refuse
+from ._attention import attend, given_back, masks_of, number, offsets, rooms, sight_of, sizes
 from ._hooks.arrays import bare, dense, like
 from ._hooks.checks import shape_of
 from ._paged_wrappers import checked_layout, without_items
@@ -49,6 +48,7 @@ class BatchPrefillWithRaggedKVCacheWrapper:
     def end_forward(self) -> None:
         """Nothing to free."""
 
+    @named(NAME, method=True)
     def plan(
         self,
         qo_indptr: Any,
@@ -74,6 +74,7 @@ class BatchPrefillWithRaggedKVCacheWrapper:
         """Lengths of the calls that follow. What the shapes of run's tensors say again is compared there."""
         given = dict(locals())
         without_items(NAME, others)
+        sizes(NAME, num_kv_heads=num_kv_heads, num_qo_heads=num_qo_heads, head_dim_qk=head_dim_qk, head_dim_vo=head_dim_vo)
         q_ends, k_ends = offsets(NAME, "qo_indptr", qo_indptr), offsets(NAME, "kv_indptr", kv_indptr)
         if len(q_ends) != len(k_ends):
             raise refuse(NAME, f"has {len(k_ends)} elements, expected {len(q_ends)} as qo_indptr has", argument="kv_indptr", code="bad_shape")
@@ -83,6 +84,7 @@ class BatchPrefillWithRaggedKVCacheWrapper:
 
     begin_forward = plan
 
+    @named(NAME, method=True)
     def run(
         self,
         q: Any,
@@ -114,14 +116,12 @@ class BatchPrefillWithRaggedKVCacheWrapper:
                 raise refuse(NAME, f"has shape {tuple(bare(tensor).shape)}, expected heads of {self._sizes[name]} as planned", argument=name, code="bad_shape")
         of_scores = number(NAME, "q_scale", scales[0]) * number(NAME, "k_scale", scales[1])
         rooms(NAME, q, self._sizes["v"][1], out, lse)
-        try:
-            made = attend(NAME, q, k, v, *self._ends, sight or self._sight, (of_scores, number(NAME, "v_scale", scales[2])), how=how)
-        except Error as error:
-            raise as_refused(error, NAME) from None
+        made = attend(NAME, q, k, v, *self._ends, sight or self._sight, (of_scores, number(NAME, "v_scale", scales[2])), how=how)
         return given_back(NAME, made, out, lse, return_lse)
 
     run_return_lse = functools.partialmethod(run, return_lse=True)
 
+    @named(NAME, method=True)
     def forward(
         self, q: Any, k: Any, v: Any, causal: bool = False, pos_encoding_mode: str = "NONE", use_fp16_qk_reduction: bool = False, window_left: int = -1,
         logits_soft_cap: Optional[float] = None, sm_scale: Optional[float] = None, rope_scale: Optional[float] = None, rope_theta: Optional[float] = None,
@@ -134,6 +134,7 @@ class BatchPrefillWithRaggedKVCacheWrapper:
     forward_return_lse = functools.partialmethod(forward, return_lse=True)
 
 
+@named("single_prefill_with_kv_cache")
 def single_prefill_with_kv_cache(
     q: Any, k: Any, v: Any, scale_q: Optional[Any] = None, scale_k: Optional[Any] = None, scale_v: Optional[Any] = None, o_dtype: Optional[Any] = None,
     custom_mask: Optional[Any] = None, packed_custom_mask: Optional[Any] = None, causal: bool = False, kv_layout: str = "NHD",
@@ -155,13 +156,11 @@ def single_prefill_with_kv_cache(
         sizes[1:] = [tuple(bare(part).shape) for part in (k, v)]
     bounds = [np.array([0, size[0]]) for size in sizes[:2]]
     sight = sight_of(name, given, masks_of(name, custom_mask, packed_custom_mask, *bounds))
-    try:
-        made = attend(name, q, k, v, *bounds, sight, (number(name, "k_scale", k_scale), number(name, "v_scale", v_scale)), how=how)
-    except Error as error:
-        raise as_refused(error, name) from None
+    made = attend(name, q, k, v, *bounds, sight, (number(name, "k_scale", k_scale), number(name, "v_scale", v_scale)), how=how)
     return given_back(name, made, None, None, return_lse)
 
 
+@named("single_decode_with_kv_cache")
 def single_decode_with_kv_cache(
     q: Any, k: Any, v: Any, kv_layout: str = "NHD", pos_encoding_mode: str = "NONE", use_tensor_cores: bool = False, q_scale: Optional[float] = None,
     k_scale: Optional[float] = None, v_scale: Optional[float] = None, window_left: int = -1, logits_soft_cap: Optional[float] = None,
@@ -171,12 +170,9 @@ def single_decode_with_kv_cache(
     name = "single_decode_with_kv_cache"
     shape_of(name, "q", q, 2)
     of_scores = number(name, "q_scale", q_scale) * number(name, "k_scale", k_scale)
-    try:
-        made = single_prefill_with_kv_cache(
-            like(q, bare(q)[None]), k, v, causal=True, kv_layout=kv_layout, pos_encoding_mode=pos_encoding_mode, sm_scale=sm_scale, window_left=window_left,
-            logits_soft_cap=logits_soft_cap, rope_scale=rope_scale, rope_theta=rope_theta, return_lse=return_lse, k_scale=of_scores, v_scale=v_scale, **how,
-        )  # fmt: skip
-    except Error as error:
-        raise as_refused(error, name) from None
+    made = single_prefill_with_kv_cache(
+        like(q, bare(q)[None]), k, v, causal=True, kv_layout=kv_layout, pos_encoding_mode=pos_encoding_mode, sm_scale=sm_scale, window_left=window_left,
+        logits_soft_cap=logits_soft_cap, rope_scale=rope_scale, rope_theta=rope_theta, return_lse=return_lse, k_scale=of_scores, v_scale=v_scale, **how,
+    )  # fmt: skip
     out, *lse = made if return_lse else (made,)
     return (like(out, bare(out)[0]), lse[0][0]) if return_lse else like(out, bare(out)[0])
