@@ -65,6 +65,13 @@ def test_rotations_and_what_they_store(neox):
     for rows in ((wider[..., :64], widest[..., :64]), parts):
         module("fused_rope", str(neox).lower(), "64", "false").run_rope(*rows, cache, places)
     assert wider[..., :64].tobytes() == parts[0].tobytes() and wider[..., 64:].tobytes() == before[..., 64:].tobytes()
+    other, same = bf16(4, 1, 64), f16(4, 2, 64)  # keys of another type
+    alone = [same.reshape(4, -1).copy(), same[:, :1].reshape(4, -1).copy()]
+    keys = [other.reshape(4, -1).copy(), other.reshape(4, -1).copy()]
+    dodona.apply_rope_with_cos_sin_cache_inplace(places, *alone, 64, cache, neox)
+    dodona.apply_rope_with_cos_sin_cache_inplace(places, *keys, 64, cache, neox)
+    module("fused_rope", str(neox).lower(), "64", "false").run_rope(same, other, cache, places)
+    assert same.tobytes() == alone[0].tobytes() and other.tobytes() == keys[0].tobytes()
     with pytest.raises(compat.Refused, match="indices holds 6 at element 1, expected 0 to 5"):
         module("kvcache").store_cache(k[:, 0], v[:, 0], *pools, np.array([0, 6, 1, 2], np.int64), 1)
     untouched = pools[0].copy()

@@ -17,7 +17,7 @@ from .._library import Error
 from .._ops import function
 from . import sgl_kernel
 from ._adapt import NotOffered, as_refused, refuse
-from ._hooks.arrays import bare, like, type_of
+from ._hooks.arrays import bare, dense_copy, like, type_of
 from ._hooks.checks import of_shape, of_type, shape_of, writable
 from ._layouts import as_given
 
@@ -125,7 +125,12 @@ def _fused_add_rmsnorm(module: Module, input: Any, residual: Any, weight: Any, e
 def _rope(module: Module, q: Any, k: Any, cos_sin_cache: Any, positions: Any) -> None:
     width = shape_of("run_rope", "q", q, 3)[2]
     shape_of("run_rope", "k", k, 3)
-    function("apply_rope_with_cos_sin_cache_inplace")(positions, q, k, width, cos_sin_cache, module.flag(0))
+    rotate = function("apply_rope_with_cos_sin_cache_inplace")
+    if type_of(q) == type_of(k):
+        rotate(positions, q, k, width, cos_sin_cache, module.flag(0))
+        return
+    for part in (q, k):  # newer kernels take queries of another type; what is rotated beside them is thrown away
+        rotate(positions, part, like(part, dense_copy(bare(part)[:, :1])), width, cos_sin_cache, module.flag(0))
 
 
 def _rope_store(module: Module, q: Any, k: Any, v: Any, k_cache: Any, v_cache: Any, cos_sin_cache: Any, positions: Any, out_loc: Any) -> None:
