@@ -324,7 +324,7 @@ def test_names_that_a_newer_version_moved_are_found_in_both_places():
     assert mla.trtllm_batch_decode_with_kv_cache_mla is flashinfer.trtllm_batch_decode_with_kv_cache_mla
     assert tllm_enums.ActivationType is flashinfer.ActivationType
     with pytest.raises(compat.NotOffered):
-        flashinfer.top_k(None, 1)
+        flashinfer.top_k_varlen(None, None, 1)
 
 
 def test_nvfp4_takes_a_scale_of_16_bits():

@@ -13,7 +13,7 @@ from ._adapt import NotOffered, named, refuse
 from ._attention import (
     Sight, attend, given_back, halves, integer, kind_of, masks_of, number, offsets, rooms, rows_of_pages, sight_of, sizes, tables_of, whole_numbers,
 )  # fmt: skip
-from ._hooks.arrays import bare, like, type_of
+from ._hooks.arrays import bare, type_of
 from ._hooks.checks import shape_of
 
 # What says how kernels run.
