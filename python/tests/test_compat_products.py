@@ -270,5 +270,15 @@ def test_mla_by_the_cutlass_kernel_has_its_own_scale():
     ):
         with pytest.raises(compat.Refused, match=told):
             wrapper.run(**{"q_nope": q_nope, "q_pe": q_pe, "ckv_cache": ckv, "kpe_cache": kpe, "kv_len": lengths, "page_table": tables, **changes})
+    codes = dodona.as_dtype(np.zeros((2, 128, 512), np.uint8), "f8_e4m3")
+    assert wrapper.run(q_nope, q_pe, ckv, kpe, out=codes, kv_len=lengths, page_table=tables, o_scale=0.25) is codes
+    near(E4M3[codes.array] * 0.25, np.asarray(out, np.float64), 2**-4)
+    for changes, told in (
+        ({"o_scale": float("nan")}, "o_scale must be a finite positive value"),
+        ({"o_scale": 0.5, "out": None}, "out tensor must be provided when o_scale is used"),
+        ({"o_scale": 0.5, "out": room}, "out must be an FP8 tensor when o_scale is provided"),
+    ):
+        with pytest.raises(compat.Refused, match=told):
+            wrapper.run(**{"q_nope": q_nope, "q_pe": q_pe, "ckv_cache": ckv, "kpe_cache": kpe, "kv_len": lengths, "page_table": tables, "out": codes, **changes})
     with pytest.raises(compat.Refused, match="backend is 'no', expected auto, fa2, fa3 or cutlass"):
         flashinfer.mla.BatchMLAPagedAttentionWrapper(None, backend="no")

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, Optional
+
+import numpy as np
 
 from .._library import Error
 from .._ops import function
 from ._adapt import NotOffered, as_refused, refuse
-from ._hooks.arrays import bare, joined, like
-from ._hooks.checks import shape_of
+from ._compositions import _quantized as quantized
+from ._hooks.arrays import as_f32, bare, joined, like, type_of
+from ._hooks.checks import of_shape, shape_of, writable
+from ._layouts import as_given
 
 NAME = "BatchMLAPagedAttentionWrapper"
 
@@ -17,8 +22,21 @@ NAME = "BatchMLAPagedAttentionWrapper"
 CUTLASS_SCALE, CUTLASS_HEADS = (128 + 64) ** -0.5, 128
 
 
-def _cutlass(q_nope: Any, q_pe: Any, ckv_cache: Any, kpe_cache: Any, out: Any, kv_len: Any, page_table: Any, others: dict) -> Any:
-    """One query a request, whose pages run's own arguments say: cutlass_mla_decode."""
+def _scaled_output(o_scale: Any, q_nope: Any, out: Any) -> float:
+    """What codes of 8 bits are multiplied with."""
+    if isinstance(o_scale, bool) or not isinstance(o_scale, (int, float)) or not math.isfinite(o_scale) or o_scale <= 0:
+        raise refuse(NAME, f"is {o_scale!r}: o_scale must be a finite positive value", argument="o_scale")
+    if out is None:
+        raise refuse(NAME, "is None: out tensor must be provided when o_scale is used for FP8 output", argument="out", code="missing_argument")
+    if type_of(out) not in ("f8_e4m3", "f8_e5m2"):
+        raise refuse(NAME, f"is {type_of(out)}: out must be an FP8 tensor when o_scale is provided", argument="out", code="bad_dtype")
+    of_shape(NAME, "out", out, tuple(bare(q_nope).shape))
+    writable(NAME, "out", out)
+    return float(o_scale)
+
+
+def _cutlass(q_nope: Any, q_pe: Any, ckv_cache: Any, kpe_cache: Any, out: Any, kv_len: Any, page_table: Any, o_scale: Any, others: dict) -> Any:
+    """One query a request, whose pages run's own arguments say: cutlass_mla_decode. Codes of 8 bits are made of fp32 outputs."""
     for argument, value in others.items():
         if value is not None:
             raise refuse(NAME, "is given, offered is none with the cutlass backend", kind=NotOffered, code="unsupported", argument=argument)
@@ -30,9 +48,18 @@ def _cutlass(q_nope: Any, q_pe: Any, ckv_cache: Any, kpe_cache: Any, out: Any, k
     for argument, value in (("ckv_cache", ckv_cache), ("kpe_cache", kpe_cache)):
         shape_of(NAME, argument, value, 3)
     rows = like(ckv_cache, joined([bare(ckv_cache), bare(kpe_cache)], -1))
-    given = {} if out is None else {"out": out}
+    by = None if o_scale is None else _scaled_output(o_scale, q_nope, out)
+    if by is not None:
+        q_nope, q_pe, rows = (as_f32(bare(part)) for part in (q_nope, q_pe, rows))
+    given = {} if out is None or by is not None else {"out": out}
     try:
-        return function("cutlass_mla_decode")(q_nope, q_pe, rows, kv_len, page_table, sm_scale=CUTLASS_SCALE, **given)
+        made = function("cutlass_mla_decode")(q_nope, q_pe, rows, kv_len, page_table, sm_scale=CUTLASS_SCALE, **given)
+        if by is None:
+            return made
+        heads = bare(made).shape[1]  # codes are made row by row
+        flat = bare(out).reshape(-1, bare(out).shape[-1]) if bare(out).shape[0] * heads else bare(out)
+        quantized(NAME, like(out, flat), bare(made).reshape(-1, bare(made).shape[-1]), as_given(np.array([by], np.float32), bare(made)))
+        return out
     except Error as error:
         raise as_refused(error, NAME) from None
 
@@ -104,12 +131,12 @@ class BatchMLAPagedAttentionWrapper:
     ) -> Any:
         """The output, and with return_lse logarithms of the sums, base 2 unless return_lse_base_on_e. They are written to `lse` in any case."""
         if self._backend == "cutlass":
-            others = {"return_lse": return_lse or None, "o_scale": o_scale, "ckv_scale": ckv_scale, "ckv_scale_arr": ckv_scale_arr, "kpe_scale": kpe_scale}
-            return _cutlass(q_nope, q_pe, ckv_cache, kpe_cache, out, kv_len, page_table, others)
+            others = {"return_lse": return_lse or None, "ckv_scale": ckv_scale, "ckv_scale_arr": ckv_scale_arr, "kpe_scale": kpe_scale}
+            return _cutlass(q_nope, q_pe, ckv_cache, kpe_cache, out, kv_len, page_table, o_scale, others)
+        if o_scale is not None:
+            raise refuse(NAME, f"is {o_scale}, expected none: o_scale is only supported with the cutlass backend", argument="o_scale")
         if self._plan is None:
             raise refuse(NAME, "run: plan comes first")
-        if o_scale is not None:
-            raise refuse(NAME, f"is {o_scale}, expected none", argument="o_scale")
         for name, tensor in (("q_nope", q_nope), ("q_pe", q_pe)):
             if tuple(tensor.shape[1:]) != self._sizes[name]:
                 raise refuse(NAME, f"has shape {tuple(tensor.shape)}, expected heads of {self._sizes[name]} as planned", argument=name, code="bad_shape")
