@@ -109,5 +109,52 @@ TEST(MergeStates, TwoStatesAreMergeState) {
   }
 }
 
+/// What the judge says of a token's outputs beside those of a usual token, whose states are all 1 and alike.
+oracle::Outcome judged(DType type, std::vector<double> v, std::vector<double> s, double v_merged, double s_merged) {
+  static const helpers::NamedOp op{"merge_states"};
+  const auto states = static_cast<std::int64_t>(v.size());
+  v.insert(v.end(), v.size(), 1.0), s.insert(s.end(), s.size(), 0.0);
+  Arguments a;
+  a.set("v", tensor_of(type, {2, states, 1, 1}, v)), a.set("s", tensor_of(DType::f32, {2, states, 1}, s));
+  const oracle::NamedTensors outputs{{"v_merged", tensor_of(type, {2, 1, 1}, {v_merged, 1})},
+                                     {"s_merged", tensor_of(DType::f32, {2, 1}, {s_merged, std::log2(static_cast<double>(states))})}};
+  return oracle::judge(op.op(), a, outputs, {}).outcome;
+}
+
+TEST(MergeStates, BeginningsAtMinusFiftyThousandAreKnownAndNoOtherNumbers) {
+  const auto known = oracle::Outcome::known_defect, fail = oracle::Outcome::fail;
+  const std::vector<double> low{-6e4, -6e4};
+  EXPECT_EQ(judged(DType::f16, {2, 4}, low, 0, -5e4), known);
+  EXPECT_EQ(judged(DType::f16, {2, 4}, low, 0, -49996), known) << "of 16 parts";
+  EXPECT_EQ(judged(DType::f16, {2, 4}, low, 0, -49990), fail);
+  EXPECT_EQ(judged(DType::f16, {2, 4}, low, 3.5, -5e4), fail) << "neither their mean nor nothing";
+  EXPECT_EQ(judged(DType::f16, {2, 4}, {-5e4, -5e4}, 2, -49998.415), known) << "beside the beginning two states weigh two thirds";
+  EXPECT_EQ(judged(DType::f16, {2, 4}, {-5e4, -5e4}, 3.5, -49998.415), fail);
+  EXPECT_EQ(judged(DType::f16, {2}, {-infinity}, 0, -5e4), known) << "the Triton kernel copies no single state";
+  EXPECT_EQ(judged(DType::f16, {2}, {-infinity}, 0, 1), fail);
+}
+
+TEST(MergeStates, WeightsThatVanishAboutTheLargestMayStayWhereStatesBetweenAreMergedFirst) {
+  const std::vector<double> v{-3e-34, 2.75e30}, s{300, 100};
+  for (const double merged : {-3e-34, 1.7e-30}) EXPECT_EQ(judged(DType::bf16, v, s, merged, 300), oracle::Outcome::pass) << merged;
+  EXPECT_EQ(judged(DType::bf16, v, s, 1e-7, 300), oracle::Outcome::fail);
+}
+
+TEST(MergeStates, SumsAboutALesserMaximumMayLeaveFloats) {
+  const std::vector<double> large{3.3e38, 3.3e38, 1}, s{0, -4, 3};
+  EXPECT_NE(judged(DType::bf16, large, s, infinity, std::log2(9.0625)), oracle::Outcome::fail);
+  EXPECT_EQ(judged(DType::bf16, {3.3e37, 3.3e37, 1}, s, infinity, std::log2(9.0625)), oracle::Outcome::fail);
+}
+
+TEST(MergeStates, HopperModeIsWithinTheBudgetAndRefusesWhatDoesNotLaunch) {
+  const helpers::NamedOp op{"merge_states"};
+  for (const char* line : {"T=9 S=4 N=3 D=64", "T=2 S=37 N=3 D=128", "T=3 S=9 N=2 D=512 --dtype v=f16", "T=5 S=1 N=4 D=256"}) {
+    const Arguments a = op.case_of(line);
+    EXPECT_EQ(op.failing(a, op.outputs(a, in_mode(Mode::hopper))), 0) << line;
+  }
+  EXPECT_THROW(op.outputs(op.case_of("T=3 S=2 N=2 D=32"), in_mode(Mode::hopper)), Error);
+  EXPECT_THROW(op.outputs(op.case_of("T=3 S=2 N=128 D=128"), in_mode(Mode::hopper)), Error);
+}
+
 }  // namespace
 }  // namespace dodona
