@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numbers>
 #include <optional>
 #include <string>
 
@@ -109,16 +110,38 @@ void fast(const Call& op, const Exec& exec) {
   attention_fast(attention_of(op, requests_of(op)), exec);
 }
 
-/// Whether a NaN is what keys of the request that the query does not see, or rows behind it in the last tile, left.
+/// Whether a NaN is what keys that the query does not see, but another one of its block of rows or their tiles hold, or rows behind the
+/// request in the last tile, left.
 bool explains_hidden_keys(const Call& actual, std::string_view output, std::int64_t linear) {
   const std::int64_t width = actual.v.size(2), heads = actual.q.size(1);
   const std::int64_t token = linear / (heads * width), head = linear / width % heads;
-  constexpr std::int64_t longest_tile = 192;
+  constexpr std::int64_t longest_tile = 192, most_rows = 192;
   if (output != "out" || !std::isnan(quant::get(actual.out, linear))) return false;
+  for (const RaggedRequest& request : whole_requests_of(actual)) {
+    if (token < request.first_query || token >= request.first_query + request.queries) continue;
+    const std::int64_t own = token - request.first_query + request.keys - request.queries;
+    const std::int64_t begin = actual.window_left < 0 ? 0 : std::max<std::int64_t>(0, own - actual.window_left - most_rows - longest_tile);
+    const std::int64_t last = request.causal ? std::clamp<std::int64_t>(own + most_rows, 0, request.keys) : request.keys;
+    const std::int64_t first = request.first_key + std::min(begin, last),
+                       end = std::min(actual.k.size(0), request.first_key + last + longest_tile);
+    return holds_infinite_value(actual.v, {first, end - first}, head / (heads / actual.k.size(1)), linear % width);
+  }
+  return false;
+}
+
+/// Whether the log-sum-exp of a query that sees no key is its sink's, all that its sum has.
+bool explains_sink_alone(const Call& actual, std::string_view output, std::int64_t linear) {
+  if (output != "lse" || !actual.sinks.defined()) return false;
+  const std::int64_t heads = actual.q.size(1), token = linear / heads;
   for (const RaggedRequest& request : requests_of(actual)) {
     if (token < request.first_query || token >= request.first_query + request.queries) continue;
-    const std::int64_t end = std::min(actual.k.size(0), request.first_key + request.keys + longest_tile);
-    return holds_infinite_value(actual.v, {request.first_key, end - request.first_key}, head / (heads / actual.k.size(1)), linear % width);
+    const bool sees = request.causal ? token - request.first_query + request.keys - request.queries >= 0 : request.keys > 0;
+    const double sink = quant::get(actual.sinks, linear % heads) * (actual.return_lse_base_on_e ? 1.0 : std::numbers::log2e);
+    const double lse = quant::get(actual.lse, linear);
+    // About the maximum that kernels begin with, 0, exp of a large sink leaves fp32.
+    constexpr double beyond = 88.0;
+    return !sees &&
+           (std::fabs(lse - sink) <= 8 * f32_eps * std::fmax(1.0, std::fabs(sink)) || (lse > 0 && std::isinf(lse) && sink > beyond));
   }
   return false;
 }
@@ -159,7 +182,11 @@ fall or lead outside, a scale that is not positive. Caps: tanh by the approximat
           {{"hidden-keys-show", "out",
             "keys that a query does not see, and rows of other requests that lie in its last tile, are multiplied by weights of 0: what is "
             "not finite among their values gives NaN",
-            ops::explains_hidden_keys}},
+            ops::explains_hidden_keys},
+           {"sink-of-no-keys", "lse",
+            "a query that sees no key has the sink's number as its log-sum-exp, +inf of one that is too large for fp32, where its tile has "
+            "other queries: -inf elsewhere",
+            ops::explains_sink_alone}},
       .mistakes = {{"causal-mask-from-first-key", "the causal mask is aligned to the first key, not to the last",
                     ops::golden<ops::CausalMask::from_first_key>},
                    {"own-key-hidden", "the causal mask hides a query's own key", ops::golden<ops::CausalMask::own_key_hidden>},

@@ -53,6 +53,33 @@ TEST(RaggedPrefill, AQueryThatSeesNoKeyGivesZerosAndMinusInfinity) {
   }
 }
 
+TEST(RaggedPrefill, HiddenRowsBesideAWindowAreAKnownDefectAndFarOnesAreNot) {
+  for (const auto& [hidden, outcome] : {std::pair{500, oracle::Outcome::known_defect}, {100, oracle::Outcome::fail}}) {
+    Arguments a = prefill({2}, {700}, 64, true);
+    a.set_attr("window_left", 5);
+    Tensor v = a.find("v")->clone();
+    quant::set(v, hidden * 2 * 64, infinity);  // of the first two heads
+    a.set("v", v);
+    auto outputs = op.outputs(a, in_mode(Mode::golden));
+    quant::set(outputs[0].second, 0, std::nan(""));
+    EXPECT_EQ(oracle::judge(op.op(), a, outputs, {}).outcome, outcome) << hidden;
+    quant::set(outputs[0].second, 0, 7);
+    EXPECT_EQ(oracle::judge(op.op(), a, outputs, {}).outcome, oracle::Outcome::fail) << "a number is none of theirs";
+  }
+}
+
+TEST(RaggedPrefill, TheSinkAloneAsTheLogSumExpOfNoKeysIsAKnownDefect) {
+  Arguments a = prefill({6}, {4}, 64, true);
+  a.set_attr("return_lse_base_on_e", true);
+  a.set("sinks", filled(DType::f32, {4}, 1.25));
+  auto outputs = op.outputs(a, in_mode(Mode::golden));
+  EXPECT_EQ(quant::get(outputs[1].second, 0), -infinity);
+  quant::set(outputs[1].second, 0, 1.25);
+  EXPECT_EQ(oracle::judge(op.op(), a, outputs, {}).outcome, oracle::Outcome::known_defect);
+  quant::set(outputs[1].second, 0, 1.5);
+  EXPECT_EQ(oracle::judge(op.op(), a, outputs, {}).outcome, oracle::Outcome::fail);
+}
+
 TEST(RaggedPrefill, ARequestAloneHasTheBitsOfTheRequestAmongOthers) {
   const Arguments all = prefill({70, 140}, {90, 300}, 128, true);
   Arguments one = all;
