@@ -334,8 +334,6 @@ void run_prepared(const CutlassFusedMoe& op, const Prepared& prepared, const Exe
 
 std::optional<Refusal> unsupported(const CutlassFusedMoe& op, Mode mode) {
   if (!of_a_gpu(mode)) return {};
-  if (mode == Mode::hopper && (op.activation != "silu" || !op.gated || op.limited != "gate"))
-    return Refusal{"gate_activation", "is not that of SwiGLU, of which alone an H100's numbers are known"};
   if (op.finalize == "fused") return Refusal{"finalize", "is fused, whose atomics add in no fixed order"};
   const bool hopper = mode == Mode::hopper;
   if (op.use_deepseek_fp8_block_scale && !hopper)
@@ -373,7 +371,9 @@ so is every sum; f16 that may leave its range in some order is not compared; wit
 restart every 128 as fp8_gemm_nt; NVFP4 as cutlass_fp4_group_mm.
  Evidence: recordings of an H100 (FlashInfer v0.5.3) in 16 bits, fp8 and fp8 of blocks: whatever tile, and whether operands are swapped, the
 bits of finalize=separate are the same, and hopper mode's. There K is one ascending chain, of blocks one for each 128; silu is silu_and_mul's;
-of blocks q = 448 * rcp(amax) and scale = rcp(q), approximate; sums over slots in order. NVFP4: sources alone. Of other activations: sources alone. Not here: Situ, MXFP4 and 4-bit integers as weights (which upstream's Python
+of blocks q = 448 * rcp(amax) and scale = rcp(q), approximate; sums over slots in order. NVFP4: sources alone. Other activations: an H200's
+(0.6.18, that kernel alone between exact products), whose bits are hopper mode's: GELU by erf is a polynomial, by tanh 0.5 (g + g tanh(g (k + k c g g)))
+with the approximate instruction; denormal gates, ups and sums with biases are flushed. Not here: Situ, MXFP4 and 4-bit integers as weights (which upstream's Python
 functions of that version cannot pass), all-to-all, min_latency_mode, which upstream refuses too. Blackwell mode is a model, K in one
 ascending chain.)",
       .contract_version = 2,

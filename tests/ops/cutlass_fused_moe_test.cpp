@@ -355,9 +355,18 @@ TEST(CutlassFusedMoe, WhatDoesNotFitIsRefusedByName) {
 TEST(CutlassFusedMoe, AGpusModeSaysWhatNoneComputes) {
   for (const std::string& form : {blocks, half + " --attr finalize=fused"})
     EXPECT_THROW(op.outputs(op.case_of(form), in_mode(Mode::blackwell)), Error) << form;
-  for (const std::string& form :
-       {fp4, fp4_here, half + " --attr finalize=fused", half + " --attr gate_activation=gelu", half + alone + "silu"})
+  for (const std::string& form : {fp4, fp4_here, half + " --attr finalize=fused"})
     EXPECT_THROW(op.outputs(op.case_of(form), in_mode(Mode::hopper)), Error) << form;
+}
+
+TEST(CutlassFusedMoe, HopperModeHasEveryActivationWithinTheBudget) {
+  for (const char* curve : {"gelu", "gelu_tanh", "relu", "relu2", "identity"})
+    for (const std::string& form : {half + " --attr gate_activation=", half + alone}) {
+      const Arguments a = op.case_of(form + curve);
+      EXPECT_EQ(op.failing(a, op.outputs(a, in_mode(Mode::hopper))), 0) << form << curve;
+    }
+  const Arguments step = op.case_of(half + " --attr limited=activated --with swiglu_limit");
+  EXPECT_EQ(op.failing(step, op.outputs(step, in_mode(Mode::hopper))), 0);
 }
 
 }  // namespace

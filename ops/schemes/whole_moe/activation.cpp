@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "core/fixed_math.h"
+#include "ops/base/bounded.h"
 #include "ops/rows/act_and_mul_row.h"
 #include "ops/rows/gelu.h"
 #include "ops/schemes/whole_moe/weights.h"
@@ -25,7 +26,7 @@ Bounded value_of(MoeCurve curve, Silu silu, double g) {
   switch (curve) {
     case MoeCurve::silu: return silu(g);
     case MoeCurve::gelu: return gelu(g);
-    // CUTLASS has the approximate instruction here, of which no H200 has been asked.
+    // CUTLASS has the approximate instruction here.
     case MoeCurve::gelu_tanh: return gelu_tanh(g, tanh_error_documented);
     case MoeCurve::relu: return {std::max(g, 0.0)};
     case MoeCurve::relu2: return rounded_f32({std::max(g, 0.0) * std::max(g, 0.0)});
@@ -74,6 +75,29 @@ float curved(MoeCurve curve, float g, float alpha) {
   return g;
 }
 
+/// The curve as CUTLASS writes it, in fast math.
+float curved_on_hopper(MoeCurve curve, float g) {
+  namespace gpu = quant::hopper;
+  switch (curve) {
+    case MoeCurve::silu: return hopper_silu(g);
+    case MoeCurve::gelu: return gpu::mul(gpu::mul(0.5f, g), gpu::add(1.0f, gpu::erff(gpu::mul(g, 0x1.6a09e6p-1f))));
+    case MoeCurve::gelu_tanh: {
+      constexpr auto slope = static_cast<float>(0.7978845608028654), cubic = static_cast<float>(0.044715);
+      const float inner = gpu::mul(g, gpu::fma(gpu::mul(gpu::mul(slope, cubic), g), g, slope));
+      return gpu::mul(0.5f, gpu::fma(g, gpu::tanhf(inner), g));
+    }
+    case MoeCurve::relu: return std::fmax(g, 0.0f);
+    case MoeCurve::relu2: return gpu::mul(std::fmax(g, 0.0f), std::fmax(g, 0.0f));
+    case MoeCurve::identity: return g;
+  }
+  return g;
+}
+
+/// What a build that flushes denormals may have in the place of the number.
+Bounded flushable(const Bounded& x) {
+  return may_flush(x.exact) ? x.widened(std::fabs(x.exact)) : x;
+}
+
 bool has_parameters(const WholeMoe& moe) {
   return moe.alpha.defined() || moe.beta.defined() || moe.limit.defined();
 }
@@ -90,6 +114,7 @@ std::optional<ActivationKind> kind_of(MoeCurve curve) {
 
 Bounded activated(const WholeMoe& moe, Silu silu, std::int64_t expert, Bounded gate, Bounded up, bool limit_misplaced) {
   const bool limits_outcome = moe.activation.limits_outcome != limit_misplaced;
+  gate = flushable(gate), up = flushable(up);
   if (moe.limit.defined()) {
     if (!limits_outcome) gate = limited(gate, factor_of(moe.limit, expert), false);
     up = limited(up, factor_of(moe.limit, expert), true);
@@ -134,11 +159,12 @@ void activate(const WholeMoe& moe, std::int64_t expert, std::span<float> gate, s
 
 float activated_on_hopper(const WholeMoe& moe, std::int64_t expert, float gate, float up) {
   namespace gpu = quant::hopper;
-  if (!has_parameters(moe)) return gpu::mul(hopper_silu(gate), up);
+  if (!has_parameters(moe)) return gpu::mul(curved_on_hopper(moe.activation.curve, gate), up);
   if (moe.limit.defined()) {
     const float limit = factor_of(moe.limit, expert);
-    gate = std::min(gate, limit);
     up = std::max(std::min(up, limit), -limit);
+    if (moe.activation.limits_outcome) return gpu::mul(std::min(curved_on_hopper(moe.activation.curve, gate), limit), up);
+    gate = std::min(gate, limit);
   }
   const float beta = moe.beta.defined() ? factor_of(moe.beta, expert) : 0.0f;
   const float sigmoid = gpu::rcp(gpu::add(1.0f, gpu::expf(-gpu::mul(gate, factor_of(moe.alpha, expert)))));

@@ -66,7 +66,14 @@ struct ActivatedRow {
         for (std::size_t i = 0; i < half->size(); ++i) (*half)[i] = {values[i], open[i], std::isinf(open[i])};
       }
       if (bias == nullptr) continue;
-      for (Bounded& number : *half) number = rounded_f32(number + Bounded{static_cast<double>(*bias++)});
+      for (Bounded& number : *half) {
+        const Bounded addend{static_cast<double>(*bias++)};
+        Bounded sum = rounded_f32(number + addend);
+        // Builds that flush denormals lose them on the way in, and out.
+        for (const double flushed : {number.exact, addend.exact, sum.exact})
+          if (may_flush(flushed)) sum.slack += std::fabs(flushed);
+        number = sum;
+      }
     }
     for (std::size_t i = 0; i < gate.size(); ++i) numbers.push_back(activated(moe, silu, expert, gate[i], up[i], limit_misplaced));
     if (!moe.factor_after_rounding) return;

@@ -13,6 +13,7 @@
 #include "ops/sums/products_gpu.h"
 #include "ops/tiles/panel.h"
 #include "ops/tiles/panel_i8.h"
+#include "quant/hopper/fast_math.h"
 #include "quant/sizes.h"
 #include "quant/swizzle.h"
 #include "quant/weight_shuffle.h"
@@ -158,6 +159,7 @@ void activate_row(const WholeMoe& moe, const Group& group, std::int64_t i, const
                   const Exec& exec) {
   const std::int64_t width = moe.width();
   const auto n = static_cast<std::size_t>(width);
+  const bool hopper = exec.mode == Mode::hopper;
   std::vector<float> gate(n), up(n), out(n);
   const float weight = moe.weighted_input ? static_cast<float>(weight_of(moe, group.pairs[static_cast<std::size_t>(i)]).exact) : 1.0f;
   for (std::int64_t j = 0; j < width; ++j) {
@@ -170,10 +172,9 @@ void activate_row(const WholeMoe& moe, const Group& group, std::int64_t i, const
     if (half == &up && !halves.both) continue;
     if (const Requantizer between = sums_become(moe); !between.keeps())
       requantize(between, std::span<const float>(*half), RequantizedFloats{.values = half->data()}, exec.isa);
-    if (bias != nullptr)
-      for (float& number : *half) number += *bias++;
+    if (bias == nullptr) continue;
+    for (float& number : *half) number = hopper ? quant::hopper::add(number, *bias) : number + *bias, ++bias;
   }
-  const bool hopper = exec.mode == Mode::hopper;
   if (hopper) {
     for (std::size_t j = 0; j < n; ++j) out[j] = activated_on_hopper(moe, group.expert, gate[j], up[j]);
   } else {
