@@ -55,7 +55,11 @@ Bounded finished(const Epilogue& epilogue, Bounded x, std::int64_t i, std::int64
     x.open = x.open || nothing_or_infinity || (overflowed && (by.may_flush || !stays_beyond_fp32(x)));
     together *= std::isfinite(by.value) ? static_cast<double>(by.value) : 0.0;
   };
-  for (const Factor& factor : epilogue.factors) times(factor);
+  for (std::size_t n = 0; n < epilogue.factors.size(); ++n) {
+    times(epilogue.factors[n]);
+    // A product that the next factor makes larger may be flushed before.
+    if (n + 1 < epilogue.factors.size() && may_flush(x.exact)) x = x.widened(std::fabs(x.exact));
+  }
   if (epilogue.factors.size() > 1) {
     // Kernels that multiply the factors with each other first.
     if (may_flush(together)) x = x.widened(std::fabs(x.exact));
