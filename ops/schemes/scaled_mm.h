@@ -37,7 +37,8 @@ inline const std::string scaled_mm_contract =
     "u = fl32(acc * scales_b[n]); out = rn(fl32(u * scales_a[m])), with a bias rn(fl32(u * scales_a[m] + bias[n])), one rounding for the "
     "product and the sum; to nearest even, overflow gives infinity. Budget: 2^-24 relative for each product with a scale, that of kernels "
     "which multiply the two scales first being the same, and for the sum with the bias. Where a part (acc or scales_a times scales_b, or "
-    "what the bias is added to) is beyond fp32 and what becomes of it is not, infinities and NaN pass too; ";
+    "what the bias is added to) is beyond fp32 and what becomes of it is not, infinities and NaN pass too; a denormal scale, or product "
+    "with one, may be flushed, with all that becomes of it; ";
 
 /// `scaled_bias`: the mistake of adding the bias before the product with scales_a.
 template <class Op>
