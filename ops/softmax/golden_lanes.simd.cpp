@@ -1,22 +1,15 @@
 #include "ops/softmax/golden_lanes.h"
 
+#include "ops/base/double_lanes.h"
+
 namespace dodona::DODONA_TIER {
 namespace {
 
-constexpr std::int64_t lanes = 8;
+constexpr std::int64_t lanes = double_lanes;
 static_assert(ops::golden_together == lanes);
-
-/// Eight doubles in whatever registers the tier has; the second form may lie anywhere.
-typedef double Lanes __attribute__((vector_size(8 * lanes)));
-typedef double LanesInMemory __attribute__((vector_size(8 * lanes), aligned(8), may_alias));
-typedef long long Bits __attribute__((vector_size(8 * lanes)));
-
-#define DODONA_LANES(pointer) (*reinterpret_cast<LanesInMemory*>(pointer))
-#define DODONA_CONST_LANES(pointer) (*reinterpret_cast<const LanesInMemory*>(pointer))
 
 template <int keys>
 void add_scores(const ops::GoldenScores& s, std::int64_t first) {
-  constexpr long long magnitude_bits = 0x7FFFFFFFFFFFFFFF;
   Lanes sums[keys] = {}, magnitudes[keys] = {};
   const double* const key = s.keys + first * s.width;
   for (std::int64_t k = 0; k < s.width; ++k) {
@@ -24,7 +17,7 @@ void add_scores(const ops::GoldenScores& s, std::int64_t first) {
     for (int j = 0; j < keys; ++j) {
       const Lanes product = query * key[j * s.width + k];
       sums[j] += product;
-      magnitudes[j] += reinterpret_cast<Lanes>(reinterpret_cast<Bits>(product) & magnitude_bits);
+      magnitudes[j] += DODONA_MAGNITUDE(product);
     }
   }
   for (int j = 0; j < keys; ++j) {
@@ -41,10 +34,6 @@ void add_values(const ops::GoldenSums& s, std::int64_t column) {
     for (int v = 0; v < vectors; ++v) sums[v] += DODONA_CONST_LANES(s.values + j * s.stride + column + v * lanes) * s.weights[j];
   for (int v = 0; v < vectors; ++v) DODONA_LANES(s.sums + column + v * lanes) = sums[v];
 }
-
-#define DODONA_MAGNITUDE(x) reinterpret_cast<Lanes>(reinterpret_cast<Bits>(x) & 0x7FFFFFFFFFFFFFFF)
-/// The first where neither is beyond the other, or the second is NaN.
-#define DODONA_LARGER(x, y) ((x) < (y) ? (y) : (x))
 
 template <bool distances_may_count>
 void add_slacks(const ops::GoldenSlacks& s, std::int64_t column) {

@@ -1,24 +1,16 @@
 #include "ops/sums/eight_lines.h"
 
+#include "ops/base/double_lanes.h"
+
 namespace dodona::DODONA_TIER {
 namespace {
 
-constexpr std::int64_t lanes = 8;
+constexpr std::int64_t lanes = double_lanes;
 static_assert(ops::lines_together == lanes);
-
-/// Eight doubles in whatever registers the tier has; the second form may lie anywhere. And as many integers.
-typedef double Lanes __attribute__((vector_size(8 * lanes)));
-typedef double LanesInMemory __attribute__((vector_size(8 * lanes), aligned(8), may_alias));
-typedef long long Bits __attribute__((vector_size(8 * lanes)));
 typedef std::int32_t Ints __attribute__((vector_size(4 * lanes)));
 typedef std::int16_t Shorts __attribute__((vector_size(2 * lanes)));
 typedef std::int16_t ShortsInMemory __attribute__((vector_size(2 * lanes), aligned(2), may_alias));
 
-// Macros, for functions of such vectors would have another calling convention on every tier.
-#define DODONA_MAGNITUDE(x) reinterpret_cast<Lanes>(reinterpret_cast<Bits>(x) & 0x7FFFFFFFFFFFFFFF)
-/// As std::max and std::min have it: the first where neither is beyond the other.
-#define DODONA_LARGER(x, y) ((x) < (y) ? (y) : (x))
-#define DODONA_SMALLER(x, y) ((y) < (x) ? (y) : (x))
 /// The exponent of a number above zero, else `none`; and the power of two of one.
 #define DODONA_EXPONENT(x) ((x) > zero ? (reinterpret_cast<Bits>(x) >> 52) - 1023 : none)
 #define DODONA_POWER(e) reinterpret_cast<Lanes>(((e) + 1023) << 52)
@@ -27,7 +19,7 @@ void add_products(const ops::ContiguousLines& c) {
   const Lanes zero = {}, line_normal = zero + c.line_normal;
   Lanes sum = zero, lowest = zero, highest = zero, positive = zero, negative = zero, largest = zero;
   for (std::int64_t k = 0; k < c.k; ++k) {
-    const Lanes line = *reinterpret_cast<const LanesInMemory*>(c.lines + k * lanes);
+    const Lanes line = DODONA_CONST_LANES(c.lines + k * lanes);
     const double column = c.column[k], column_magnitude = column < 0 ? -column : column;
     const double column_normal = column_magnitude < c.column_normal ? c.column_normal : column_magnitude;
     const Lanes product = line * column, magnitude = DODONA_MAGNITUDE(product), line_magnitude = DODONA_MAGNITUDE(line);
@@ -60,7 +52,7 @@ void add_steps(const ops::StepLines& s, double* largest_sums) {
   for (std::int64_t k = 0; k < s.k;) {
     const std::int64_t end = s.k - k < step ? s.k : k + step;
     for (; k < end; ++k) {
-      const Lanes product = *reinterpret_cast<const LanesInMemory*>(s.lines + k * lanes) * s.column[k];
+      const Lanes product = DODONA_CONST_LANES(s.lines + k * lanes) * s.column[k];
       sum += product;
       if constexpr (question != Question::sum) {
         const Lanes magnitude = DODONA_MAGNITUDE(product);
@@ -81,7 +73,7 @@ void add_steps(const ops::StepLines& s, double* largest_sums) {
 void follow_steps(const ops::StepLines& s, const double* largest_sums) {
   const Lanes zero = {};
   const Bits none = Bits{} - 1000;
-  const Lanes largest = *reinterpret_cast<const LanesInMemory*>(largest_sums);
+  const Lanes largest = DODONA_CONST_LANES(largest_sums);
   Lanes sum = zero, cut = zero, signed_cut = zero, lost_sums = zero;
   Bits last = -none;  // the first accumulator is zero
 #define DODONA_LOST (0.5 * (cut + DODONA_MAGNITUDE(signed_cut)) + lost_sums)
@@ -102,7 +94,7 @@ void follow_steps(const ops::StepLines& s, const double* largest_sums) {
     const Bits beyond_last = (of_products != none) & (of_products > last);
     lost_sums += beyond_last ? DODONA_POWER(of_products - s.addend_bits) : zero;
     for (std::int64_t k = begin; k < end; ++k) {
-      const Lanes product = *reinterpret_cast<const LanesInMemory*>(s.lines + k * lanes) * s.column[k];
+      const Lanes product = DODONA_CONST_LANES(s.lines + k * lanes) * s.column[k];
       const Lanes magnitude = DODONA_MAGNITUDE(product);
       // No product is 2^31 times the grid.
       const Lanes left = magnitude - __builtin_convertvector(__builtin_convertvector(magnitude * inverse, Ints), Lanes) * grid;
