@@ -318,8 +318,7 @@ FlashInfer's kernels from 0.6.19 on (ops/softmax/merge_in_order.h); rows whose s
       .unsupported = ops::unsupported,
       .defects = {{"begins-at-a-finite-number", "s_merged",
                    "FlashInfer up to 0.6.18, and its Triton kernels, begin their maximum at -5e4: states of which none lies above give "
-                   "about that, "
-                   "without keys -5e4 in the place of -inf, and values that are too small",
+                   "about that, without keys -5e4 in the place of -inf, and values that are too small",
                    ops::begins_above}},
       .mistakes = {{"shares-not-normalized", "the weights are not divided by their sum", ops::golden<Rule::shares_not_normalized>},
                    {"last-state-left-out", "the last state is not merged", ops::golden<Rule::last_state_left_out>},

@@ -12,6 +12,7 @@
 #include "ops/rows/fp8_bytes.h"
 #include "ops/rows/group_row.h"
 #include "ops/rows/k_cache_row.h"
+#include "ops/rows/scale_mistakes.h"
 #include "quant/amax.h"
 #include "quant/e4m3.h"
 #include "quant/hopper/triton.h"
@@ -142,13 +143,7 @@ division; NaN becomes the largest code.)",
       .fast = ops::fast,
       .hopper = ops::hopper,
       .condition = ops::condition,
-      .mistakes =
-          {{"maximum-without-magnitude", "the maximum is taken of values, not of magnitudes", ops::golden_by<ops::ScaleMade::of_values>},
-           {"largest-code-240", "the largest code is taken for 240, as on another vendor's e4m3", ops::golden_by<ops::ScaleMade::for_240>},
-           {"largest-code-224", "the largest code is taken for 224: scales are twice as large", ops::golden_by<ops::ScaleMade::for_224>},
-           {"scale-of-power-of-two", "scales are rounded up to powers of two", ops::golden_by<ops::ScaleMade::as_power>},
-           {"stored-as-power-of-two", "scales are rounded up to powers of two where they are stored; codes are made with others",
-            ops::golden_by<ops::ScaleMade::stored_as_power>}},
+      .mistakes = ops::scale_mistakes<ops::QuantizeKCache>([]<ops::ScaleMade made>() { return ops::golden_by<made>; }),
       .cases = {"S=5", "S=3 --dist outliers", "S=2 --dist edge"},
       .bench_cases = {"S=4096"},
   });

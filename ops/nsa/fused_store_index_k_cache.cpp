@@ -7,6 +7,7 @@
 #include "ops/base/rows.h"
 #include "ops/rows/fp8_bytes.h"
 #include "ops/rows/group_row.h"
+#include "ops/rows/scale_mistakes.h"
 #include "ops/schemes/index_k.h"
 #include "quant/amax.h"
 #include "quant/e4m3.h"
@@ -110,13 +111,7 @@ mode: the kernel compiled without fast math, as upstream does; with it the bits 
       .hopper = ops::hopper,
       .check = ops::check,
       .bytes_read = [](const ops::FusedStoreIndexKCache& op) { return 264.0 * static_cast<double>(op.key.size(0)); },
-      .mistakes =
-          {{"maximum-without-magnitude", "the maximum is taken of values, not of magnitudes", ops::golden_by<ops::ScaleMade::of_values>},
-           {"largest-code-240", "the largest code is taken for 240, as on another vendor's e4m3", ops::golden_by<ops::ScaleMade::for_240>},
-           {"largest-code-224", "the largest code is taken for 224: scales are twice as large", ops::golden_by<ops::ScaleMade::for_224>},
-           {"scale-of-power-of-two", "scales are rounded up to powers of two", ops::golden_by<ops::ScaleMade::as_power>},
-           {"stored-as-power-of-two", "scales are rounded up to powers of two where they are stored; codes are made with others",
-            ops::golden_by<ops::ScaleMade::stored_as_power>}},
+      .mistakes = ops::scale_mistakes<ops::FusedStoreIndexKCache>([]<ops::ScaleMade made>() { return ops::golden_by<made>; }),
       .cases = {"pages=3 n=5", "pages=4 n=9 --attr page_size=16 --dist outliers", "pages=1 n=3 --dist edge"},
       .bench_cases = {"pages=1024 n=16384"},
   });

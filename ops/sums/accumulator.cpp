@@ -358,47 +358,49 @@ LinesTogether::LinesTogether(const Accumulator& accumulator, std::span<const Lin
   if (judged && order == Order::steps) exponents_ = by_eights<std::int16_t>(lines, [](const Line& line) { return line.exponents.data(); });
 }
 
+void LinesTogether::contiguous_sums(const Line& b, std::size_t begin, std::size_t end, std::size_t first, std::span<Bounded> eight) const {
+  const std::size_t k = b.values.size();
+  std::array<ContiguousSums, lines_together> sums;
+  dispatch<ContiguousLinesKernel>(isa_, ContiguousLines{.lines = eights_.data() + first * k + begin * lines_together,
+                                                        .column = b.values.data() + begin,
+                                                        .k = static_cast<std::int64_t>(end - begin),
+                                                        .line_normal = smallest_normal(lines_[first].type),
+                                                        .column_normal = smallest_normal(b.type),
+                                                        .sums = sums.data()});
+  for (std::size_t i = 0; i < eight.size(); ++i) eight[i] = bounded({accumulator_, lines_[first + i], b, begin, end, true}, sums[i]);
+}
+
+void LinesTogether::step_sums(const Line& b, std::size_t begin, std::size_t end, std::size_t first, std::span<Bounded> eight) const {
+  const std::size_t at = first * b.values.size() + begin * lines_together;
+  std::array<StepSums, lines_together> sums;
+  StepLines steps{.lines = eights_.data() + at,
+                  .column = b.values.data() + begin,
+                  .exponents = nullptr,
+                  .column_exponents = nullptr,
+                  .k = static_cast<std::int64_t>(end - begin),
+                  .products = 0,
+                  .addend_bits = 0,
+                  .sum_bits = 0,
+                  .question = judged_ ? StepQuestion::magnitudes : StepQuestion::sum,
+                  .sums = sums.data()};
+  if (!exponents_.empty()) {
+    const quant::tensor_core::MmaSpec& unit = *accumulator_.unit;
+    steps.exponents = exponents_.data() + at, steps.column_exponents = b.exponents.data() + begin;
+    steps.products = unit.products, steps.addend_bits = unit.addend_bits, steps.sum_bits = unit.sum_bits;
+    steps.question = StepQuestion::lost;
+  }
+  dispatch<StepLinesKernel>(isa_, steps);
+  for (std::size_t i = 0; i < eight.size(); ++i) eight[i] = bounded(accumulator_, static_cast<double>(end - begin), sums[i], judged_);
+}
+
 void LinesTogether::span_sums(const Line& b, std::size_t begin, std::size_t end, std::span<Bounded> results) const {
-  const std::size_t together = lines_together, k = b.values.size();
   if (!together_) {
     for (std::size_t i = 0; i < lines_.size(); ++i) results[i] = sum_alone({accumulator_, lines_[i], b, begin, end, judged_});
     return;
   }
-  for (std::size_t first = 0; first < lines_.size(); first += together) {
-    const std::size_t last = std::min(first + together, lines_.size());
-    const double* const eight = eights_.data() + first * k + begin * together;
-    if (contiguous_) {
-      std::array<ContiguousSums, lines_together> sums;
-      dispatch<ContiguousLinesKernel>(isa_, ContiguousLines{.lines = eight,
-                                                            .column = b.values.data() + begin,
-                                                            .k = static_cast<std::int64_t>(end - begin),
-                                                            .line_normal = smallest_normal(lines_[first].type),
-                                                            .column_normal = smallest_normal(b.type),
-                                                            .sums = sums.data()});
-      for (std::size_t i = first; i < last; ++i) results[i] = bounded({accumulator_, lines_[i], b, begin, end, true}, sums[i - first]);
-    } else {
-      std::array<StepSums, lines_together> sums;
-      StepLines steps{.lines = eight,
-                      .column = b.values.data() + begin,
-                      .exponents = nullptr,
-                      .column_exponents = nullptr,
-                      .k = static_cast<std::int64_t>(end - begin),
-                      .products = 0,
-                      .addend_bits = 0,
-                      .sum_bits = 0,
-                      .question = judged_ ? StepQuestion::magnitudes : StepQuestion::sum,
-                      .sums = sums.data()};
-      if (!exponents_.empty()) {
-        steps.exponents = exponents_.data() + first * k + begin * together;
-        steps.column_exponents = b.exponents.data() + begin;
-        steps.products = accumulator_.unit->products;
-        steps.addend_bits = accumulator_.unit->addend_bits, steps.sum_bits = accumulator_.unit->sum_bits;
-        steps.question = StepQuestion::lost;
-      }
-      dispatch<StepLinesKernel>(isa_, steps);
-      for (std::size_t i = first; i < last; ++i)
-        results[i] = bounded(accumulator_, static_cast<double>(end - begin), sums[i - first], judged_);
-    }
+  for (std::size_t first = 0; first < lines_.size(); first += lines_together) {
+    const auto eight = results.subspan(first, std::min<std::size_t>(lines_together, lines_.size() - first));
+    contiguous_ ? contiguous_sums(b, begin, end, first, eight) : step_sums(b, begin, end, first, eight);
   }
 }
 

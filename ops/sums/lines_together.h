@@ -20,6 +20,9 @@ class LinesTogether {
  private:
   /// Of products [begin, end) alone, before scales.
   void span_sums(const Line& b, std::size_t begin, std::size_t end, std::span<Bounded> results) const;
+  /// Those of at most eight lines from `first` on, with the question of Order::contiguous, or of the other two orders.
+  void contiguous_sums(const Line& b, std::size_t begin, std::size_t end, std::size_t first, std::span<Bounded> eight) const;
+  void step_sums(const Line& b, std::size_t begin, std::size_t end, std::size_t first, std::span<Bounded> eight) const;
 
   const Accumulator& accumulator_;
   std::span<const Line> lines_;
