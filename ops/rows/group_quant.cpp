@@ -6,6 +6,7 @@
 
 #include "core/threads.h"
 #include "dodona/error.h"
+#include "ops/base/aliasing.h"
 #include "ops/base/golden_output.h"
 #include "ops/base/rows.h"
 #include "ops/base/streaming.h"
@@ -426,11 +427,11 @@ void store_scales(const GroupQuant& op, std::int64_t m, std::span<const float> s
 
 /// What a row needs beside its tensors: silu's products, the groups' largest numbers, their scales.
 struct RowRoom {
-  std::byte* products;
+  std::byte* products;  ///< and aliasing_bytes more
   std::span<float> numbers, scales;
 
   static std::size_t product_bytes(const GroupQuant& op) {
-    return op.fused ? static_cast<std::size_t>(op.width() * (bits(op.input.dtype()) / 8) + 63) / 64 * 64 : 0;
+    return op.fused ? static_cast<std::size_t>(op.width() * (bits(op.input.dtype()) / 8) + 63) / 64 * 64 + aliasing_bytes : 0;
   }
   static std::size_t bytes(const GroupQuant& op) { return product_bytes(op) + 2 * static_cast<std::size_t>(op.groups()) * sizeof(float); }
   RowRoom(const GroupQuant& op, std::byte* scratch) : products(scratch) {
@@ -440,12 +441,13 @@ struct RowRoom {
   }
 };
 
-/// silu(gate) * up of row m.
-void multiply_by_silu(const GroupQuant& op, std::int64_t m, const Exec& exec, std::byte* products) {
+/// silu(gate) * up of row m, and where in `room` it is.
+const std::byte* multiply_by_silu(const GroupQuant& op, std::int64_t m, const Exec& exec, std::byte* room) {
   const DType type = op.input.dtype();
   const int element_bytes = bits(type) / 8;
   const std::int64_t half = op.width() * element_bytes;
   const std::byte *const gate = row_begin(op.input, m, element_bytes), *const next = next_row_begin(op.input, m, element_bytes);
+  std::byte* const products = least_aliased(room, gate, gate + half);
   dispatch<ActAndMulRowKernel>(exec.isa, ActAndMulRow{.gate = gate,
                                                       .up = gate + half,
                                                       .out = products,
@@ -456,14 +458,14 @@ void multiply_by_silu(const GroupQuant& op, std::int64_t m, const Exec& exec, st
                                                       .kind = ActivationKind::silu,
                                                       .writing = Writing::cached,
                                                       .round_activation = true});
+  return products;
 }
 
 void fast_row(const GroupQuant& op, std::int64_t m, Writing writing, const Exec& exec, const RowRoom& room) {
   if (!op.has_row(m)) return clear_row(op, m);
   const DType type = op.input.dtype();
   const int element_bytes = bits(type) / 8;
-  if (op.fused) multiply_by_silu(op, m, exec, room.products);
-  const GroupRow row = op.fused ? GroupRow{room.products, op.groups(), op.group_size, type, nullptr, writing}
+  const GroupRow row = op.fused ? GroupRow{multiply_by_silu(op, m, exec, room.products), op.groups(), op.group_size, type, nullptr, writing}
                                 : GroupRow{row_begin(op.input, m, element_bytes),      op.groups(), op.group_size, type,
                                            next_row_begin(op.input, m, element_bytes), writing};
   dispatch<GroupMaximaKernel>(exec.isa, row, room.numbers.data());
