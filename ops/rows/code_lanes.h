@@ -120,6 +120,36 @@ struct PowerBases {
   }
 };
 
+/// Codes of four significant bits of bf16 times one factor, without the products. Those of an octave of numbers take eight steps, in places
+/// that the factor decides, one at most within an eighth of sixteen: so that what is added to a number's own code for its eighth makes
+/// every step a multiple of sixteen. Other octaves have the same steps.
+struct CodeSteps {
+  std::uint8_t added[16];
+  std::int32_t base;  ///< what a sum is above this is sixteen times the code
+  bool exist;
+
+  /// codes_of(x * factor): sixteen codes of products from 1 to 4, of which the least is `one`. A factor has steps where all codes of
+  /// octaves that are asked for are of numbers that are not denormal.
+  template <class CodesOf>
+  static DODONA_INLINE CodeSteps of(float factor, std::int32_t one, const CodesOf& codes_of) {
+    std::int32_t bits, codes[128];
+    __builtin_memcpy(&bits, &factor, sizeof bits);
+    if (bits < 9 << 23 || bits >= 246 << 23) return {{}, 0, false};
+    const std::int32_t octave = (2 * 127 - (bits >> 23)) << 7, least = 16 * (one - 1);
+    for (int m = 0; m < 128; m += 16)
+      codes_of(as_f32(shl<16>(lane_index() + i32x16::splat(octave + m))) * f32x16::splat(factor)).store(codes + m);
+    CodeSteps steps{{}, octave - least, true};
+    for (int eighth = 0; eighth < 16; ++eighth) {
+      const std::int32_t* const own = codes + 8 * eighth;
+      steps.exist = steps.exist && own[7] - own[0] <= 1;
+      int before = 1;
+      while (before < 8 && own[before] == own[0]) ++before;
+      steps.added[eighth] = static_cast<std::uint8_t>(16 * own[0] + 16 - before - 8 * eighth - least);
+    }
+    return steps;
+  }
+};
+
 /// What kernels make of NaN follows from the order in which they clamp: fmaxf(fminf(v, 448), -448) turns it into +448, the other order
 /// into -448.
 ///
@@ -147,6 +177,16 @@ struct E4m3Codes {
     largest = max_16(max_16(first.code, second.code), largest);
     codes = bytes_signed_like<7>(first.code, second.code, x.first, x.second);
     return !any((first.tiny | second.tiny) > i32x16::zero());
+  }
+  /// The same of numbers, or infinities, times a factor that has steps. Codes saturate.
+  static DODONA_INLINE bool of_steps(i32x16 first, i32x16 second, const Sixteen& added, i32x16 base, i32x16& codes) {
+    const Dropped x = stepped(first, added, base), y = stepped(second, added, base);
+    codes = bytes_signed_like<7>(x.code, y.code, first, second);
+    return !any((x.tiny | y.tiny) > i32x16::zero());
+  }
+  static DODONA_INLINE CodeSteps steps_of(float factor) {
+    return CodeSteps::of(
+        factor, 7 << 3, [](f32x16 v) __attribute__((always_inline)) { return rounded(v).bits & i32x16::splat(0x7F); });
   }
   static constexpr std::int32_t largest_code = 0x7E;
 
@@ -181,6 +221,11 @@ struct E4m3Codes {
     // A base is seven less than a multiple of 128: bit 4 of a magnitude is that of its excess before the seven came to it.
     const i32x16 excess = excess_16(magnitude, base), odd = shr_16<4>(magnitude) & splat_16(1);
     return {shr_16<4>(add_16(excess, odd)), min_16(excess_16(splat_16(128 + 7), excess), magnitude)};
+  }
+
+  static DODONA_INLINE Dropped stepped(i32x16 both, const Sixteen& added, i32x16 base) {
+    const i32x16 magnitude = both & splat_16(0x7FFF), excess = excess_16(add_16(magnitude, added[shr_16<3>(magnitude)]), base);
+    return {min_16(shr_16<4>(excess), splat_16(largest_code)), min_16(excess_16(splat_16(8 * 16), excess), magnitude)};
   }
 
   static DODONA_INLINE i32x16 pairs(i32x16 both, f32x16 factor) {
@@ -271,6 +316,10 @@ struct RowToCodes {
   /// Whether groups are made of thirty-twos, 2^shift() of them, or there is but one.
   DODONA_INLINE bool in_halves() const { return groups == 1 || (size >= 32 && (size & (size - 1)) == 0); }
   DODONA_INLINE int shift() const { return groups == 1 ? 62 : __builtin_ctzll(static_cast<unsigned long long>(size)) - 5; }
+  /// What is left of a row with one factor.
+  DODONA_INLINE RowToCodes from(std::int64_t i) const {
+    return {at<Bf16Lanes>(input, i), 1, size - i, factors, at<Bf16Lanes>(next, i), codes + i, writing};
+  }
   /// Whether codes are written sixty-four at a time to multiples of sixty-four.
   DODONA_INLINE bool streams() const { return writing != ops::Writing::cached && can_stream(codes) && in_halves(); }
 };
@@ -353,6 +402,43 @@ DODONA_INLINE bool quantize_halves(const RowToCodes& row, bool streamed) {
   if (i < size) quantize<Codes, Bf16Lanes>(at<Bf16Lanes>(row.input, i), size - i, row.factors[row.groups - 1], row.codes + i);
   return looked.finite();
 }
+/// A row with one factor, as long as few of its codes are denormal, which are made another way. Returns how many codes were made, a
+/// multiple of sixty-four; `numbers` becomes whether none was a NaN.
+template <class Codes>
+DODONA_INLINE std::int64_t quantize_by_steps(const RowToCodes& row, bool streamed, bool& numbers) {
+  const float factor = row.factors[0];
+  const CodeSteps steps = Codes::steps_of(factor);
+  if (!steps.exist) return 0;
+  const Sixteen added = Sixteen::of(steps.added);
+  const i32x16 base = splat_16(steps.base);
+  PairsSeen seen;
+  std::int64_t i = 0, tiny = 0;
+  for (; i + 64 <= row.size && 4 * tiny <= i + 1024; i += 64) {
+    fetch_64(row.next, i);
+    const i32x16 first = seen.load(at<Bf16Lanes>(row.input, i)), second = seen.load(at<Bf16Lanes>(row.input, i + 32));
+    i32x16 codes;
+    if (!Codes::of_steps(first, second, added, base, codes)) {
+      codes = Codes::of_numbers({first, second, f32x16::splat(factor), f32x16::splat(factor)});
+      tiny += 64;
+    }
+    put_64(codes, row.codes + i, streamed);
+  }
+  numbers = seen.up_to(0x7F80);
+  return i;
+}
+/// The same as quantize_halves of a row that may have one factor for all.
+template <class Codes>
+DODONA_INLINE bool quantize_by_factors(const RowToCodes& row, bool streamed) {
+  if constexpr (requires { Codes::steps_of(1.0f); }) {
+    // Fewer would not be worth the table.
+    if (row.groups == 1 && row.size >= 2048) {
+      bool numbers = true;
+      const std::int64_t done = quantize_by_steps<Codes>(row, streamed, numbers);
+      return numbers && quantize_halves<Codes>(row.from(done), streamed);
+    }
+  }
+  return quantize_halves<Codes>(row, streamed);
+}
 template <class Codes>
 DODONA_INLINE void quantize_row(Bf16Lanes, const RowToCodes& row) {
   const bool streamed = row.streams();
@@ -363,7 +449,7 @@ DODONA_INLINE void quantize_row(Bf16Lanes, const RowToCodes& row) {
       powers = row.groups > 1 && all_have(Codes::bases, row.factors, row.groups);
       if (powers) numbers = quantize_by_powers<Codes>(row, streamed);
     }
-    if (!powers) numbers = quantize_halves<Codes>(row, streamed);
+    if (!powers) numbers = quantize_by_factors<Codes>(row, streamed);
   }
   if ((streamed && !numbers) || row.writing == ops::Writing::streamed_last) stream_end();
   if (!numbers) quantize_groups<Codes, Bf16Lanes>(row);

@@ -20,6 +20,13 @@ template <int k>
 DODONA_INLINE i32 shr_16(i32 a) {
   return {_mm512_srli_epi16(a.v, k)};
 }
+using words_table = i32;  // twice
+DODONA_INLINE words_table words_of(const std::uint8_t* sixteen) {
+  return {_mm512_cvtepu8_epi16(_mm256_broadcastsi128_si256(_mm_loadu_si128(reinterpret_cast<const __m128i*>(sixteen))))};
+}
+DODONA_INLINE i32 lookup_16(words_table table, i32 index) {
+  return {_mm512_permutexvar_epi16(index.v, table.v)};
+}
 #elif DODONA_TIER_v3
 DODONA_INLINE i32 add_16(i32 a, i32 b) {
   return {{_mm256_add_epi16(a.lo.v, b.lo.v)}, {_mm256_add_epi16(a.hi.v, b.hi.v)}};
@@ -33,6 +40,18 @@ DODONA_INLINE i32 min_16(i32 a, i32 b) {
 template <int k>
 DODONA_INLINE i32 shr_16(i32 a) {
   return {{_mm256_srli_epi16(a.lo.v, k)}, {_mm256_srli_epi16(a.hi.v, k)}};
+}
+using words_table = __m256i;  // of bytes
+DODONA_INLINE words_table words_of(const std::uint8_t* sixteen) {
+  return _mm256_broadcastsi128_si256(_mm_loadu_si128(reinterpret_cast<const __m128i*>(sixteen)));
+}
+DODONA_INLINE i32 lookup_16(words_table table, i32 index) {
+  // Of an index with its highest bit a zero comes.
+  const auto one = [&](__m256i x) __attribute__((always_inline)) {
+    const __m256i low = _mm256_and_si256(x, _mm256_set1_epi16(15));
+    return _mm256_shuffle_epi8(table, _mm256_or_si256(low, _mm256_set1_epi16(static_cast<short>(0x8000))));
+  };
+  return {{one(index.lo.v)}, {one(index.hi.v)}};
 }
 #elif DODONA_TIER_neon
 template <class Body>
@@ -56,6 +75,16 @@ DODONA_INLINE i32 min_16(i32 a, i32 b) {
 template <int k>
 DODONA_INLINE i32 shr_16(i32 a) {
   return each_of_words(a, a, [](uint16x8_t x, uint16x8_t) { return vshrq_n_u16(x, k); });
+}
+using words_table = uint8x16_t;
+DODONA_INLINE words_table words_of(const std::uint8_t* sixteen) {
+  return vld1q_u8(sixteen);
+}
+DODONA_INLINE i32 lookup_16(words_table table, i32 index) {
+  return each_of_words(index, index, [&](uint16x8_t x, uint16x8_t) {
+    const uint16x8_t low = vandq_u16(x, vdupq_n_u16(15));
+    return vreinterpretq_u16_u8(vqtbl1q_u8(table, vreinterpretq_u8_u16(vorrq_u16(low, vdupq_n_u16(0xFF00)))));
+  });
 }
 #else
 template <class Body>
@@ -83,6 +112,17 @@ template <int k>
 DODONA_INLINE i32 shr_16(i32 a) {
   return each_of_words(a, a, [](std::uint16_t x, std::uint16_t) { return x >> k; });
 }
+struct words_table {
+  std::uint8_t x[16];
+};
+DODONA_INLINE words_table words_of(const std::uint8_t* sixteen) {
+  words_table table;
+  for (int i = 0; i < 16; ++i) table.x[i] = sixteen[i];
+  return table;
+}
+DODONA_INLINE i32 lookup_16(const words_table& table, i32 index) {
+  return each_of_words(index, index, [&](std::uint16_t x, std::uint16_t) { return table.x[x & 15]; });
+}
 #endif
 
 }  // namespace lanes
@@ -108,5 +148,11 @@ template <int k>
 DODONA_INLINE i32x16 shr_16(i32x16 a) {
   return {lanes::shr_16<k>(a.v)};
 }
+/// Sixteen numbers below 256, and those that the low four bits of each number say, from 0 on.
+struct Sixteen {
+  lanes::words_table v;
+  static DODONA_INLINE Sixteen of(const std::uint8_t (&sixteen)[16]) { return {lanes::words_of(sixteen)}; }
+  DODONA_INLINE i32x16 operator[](i32x16 index) const { return {lanes::lookup_16(v, index.v)}; }
+};
 
 }  // namespace dodona::DODONA_TIER

@@ -1,4 +1,5 @@
-// Codes under factors that are powers of two, which vector code makes without multiplying: of every bf16, the codes of its product.
+// Codes that vector code makes without multiplying, under factors that are powers of two and in rows of one factor: of every bf16, the
+// codes of its product.
 #include <gtest/gtest.h>
 
 #include <bit>
@@ -72,6 +73,28 @@ TEST(PowerCodes, OfE4m3AreThoseOfTheProduct) {
 TEST(PowerCodes, OfE4m3UnderAFactorOfZeroAreZerosWithTheirSigns) {
   check_e4m3(every_finite_bf16(1), 32, 0.0f);
   check_e4m3(every_bf16(40503), 32, 0.0f);
+}
+
+/// Numbers whose products are not denormal codes, and few of the others among them: a row that goes on as it began.
+std::vector<std::uint16_t> mostly_normal_bf16(float factor) {
+  std::vector<std::uint16_t> x = every_finite_bf16(40503);
+  std::uint32_t others = 0;
+  std::erase_if(x, [&](std::uint16_t code) { return std::fabs(number_of(code) * factor) < 0x1p-6f && others++ % 997 != 0; });
+  return x;
+}
+
+TEST(PowerCodes, OfE4m3UnderOneFactorAreThoseOfTheProduct) {
+  std::vector<float> factors = {0x1.fffffep0f, 0x1.fffffcp0f,    0x1.000002p0f, 0x1.8p0f,        0x1.555556p0f, 1.0f / 3.0f,
+                                448.0f / 3.7f, 0x1.fffffep-119f, 0x1p-118f,     0x1.234568p118f, 0x1.3p119f};
+  for (std::uint32_t i = 0; i < 200; ++i) {
+    const std::uint32_t mantissa = i * 2654435761u >> 9, exponent = 9 + i * 40503u % 237u;
+    factors.push_back(std::bit_cast<float>(exponent << 23 | mantissa));
+  }
+  for (const float factor : factors) {
+    const std::vector<std::uint16_t> x = mostly_normal_bf16(factor);
+    check_e4m3(x, static_cast<std::int64_t>(x.size()), factor);
+  }
+  for (const float factor : {0.01f, 0.0f, -1.0f, std::nanf(""), INFINITY}) check_e4m3(every_bf16(40503), 65536, factor);
 }
 
 void check_e2m1(const std::vector<std::uint16_t>& x, float factor) {
