@@ -1,6 +1,6 @@
 #include "ops/activation/gelu_tanh_and_mul.h"
 
-#include "ops/rows/gelu.h"
+#include "ops/rows/activation/gelu.h"
 
 namespace dodona::ops {
 namespace {

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "ops/rows/act_and_mul.h"
+#include "ops/rows/activation/act_and_mul.h"
 
 namespace dodona::ops {
 

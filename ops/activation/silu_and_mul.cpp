@@ -1,6 +1,6 @@
 #include "ops/activation/silu_and_mul.h"
 
-#include "ops/rows/silu.h"
+#include "ops/rows/activation/silu.h"
 
 namespace dodona::ops {
 namespace {

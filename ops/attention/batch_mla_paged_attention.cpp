@@ -4,9 +4,9 @@
 #include <cmath>
 
 #include "core/random.h"
-#include "ops/softmax/mla_decode.h"
-#include "ops/softmax/offsets.h"
-#include "ops/softmax/paged_mla.h"
+#include "ops/softmax/layouts/mla_decode.h"
+#include "ops/softmax/layouts/offsets.h"
+#include "ops/softmax/layouts/paged_mla.h"
 #include "quant/element.h"
 #include "quant/sizes.h"
 

@@ -7,10 +7,10 @@
 #include <string>
 
 #include "core/flaw.h"
-#include "ops/softmax/flashinfer_ragged.h"
+#include "ops/softmax/flashinfer/ragged.h"
+#include "ops/softmax/layouts/mla_decode.h"
+#include "ops/softmax/layouts/offsets.h"
 #include "ops/softmax/leaked_values.h"
-#include "ops/softmax/mla_decode.h"
-#include "ops/softmax/offsets.h"
 #include "quant/element.h"
 
 namespace dodona::ops {
@@ -164,7 +164,7 @@ sm_scale * log2 e, before they take it from a fused product: weights are off by 
 reaches 2^30 (f16: 2^27), so that they may leave their type, nothing is compared. lse is base 2 unless return_lse_base_on_e. What has a NaN among its
 scores is not judged: maxima drop it. Releases of FlashInfer up to 0.6.18 begin their maximum at -5e4, and lose rows whose largest q . k lies below. The keys
 are those that a query sees; what others hold has no effect in golden and fast mode. A query that sees none gives zeros and -inf. Hopper mode has the order of
-FlashInfer's fa3 kernels (ops/softmax/flashinfer_ragged.h), from their source and their machine code; there keys that are hidden within a
+FlashInfer's fa3 kernels (ops/softmax/flashinfer/ragged.h), from their source and their machine code; there keys that are hidden within a
 tile, and rows of other requests that lie in it, are multiplied by 0, so that what is not finite among their values shows. Here errors: offsets that
 fall or lead outside, a scale that is not positive. Caps: tanh by the approximate instruction, which moves a capped score by up to
 2^-11 of the cap. A sink is exp of its number, in fp32, in the sum of the weights and in lse; lse is open where a sink is more than 126 ln 2 above every score, so that its weight about the largest leaves fp32. Positions and e4m3 are not taken.)",

@@ -2,7 +2,7 @@
 
 #include "core/threads.h"
 #include "ops/base/rows.h"
-#include "ops/rows/cast_row.h"
+#include "ops/rows/copies/cast_row.h"
 
 namespace dodona::ops {
 namespace {

@@ -1,7 +1,7 @@
 #include "ops/attention/concat_mla_k.h"
 
 #include "ops/base/golden_output.h"
-#include "ops/rows/concat_heads.h"
+#include "ops/rows/copies/concat_heads.h"
 
 namespace dodona::ops {
 namespace {

@@ -5,7 +5,7 @@
 
 #include "core/random.h"
 #include "ops/softmax/leaked_values.h"
-#include "ops/softmax/triton_context.h"
+#include "ops/softmax/triton/context.h"
 #include "ops/softmax/whole_heads.h"
 
 namespace dodona::ops {
@@ -108,7 +108,7 @@ Scores, softmax about a running maximum, weights rounded to the element type for
 budget of cutlass_mla_decode, with weights that are rounded after their division by the sum so far, as upstream has them, or before it. The
 scale is D^-0.5, rounded to fp32 once; a D that is no multiple of 16 is filled up with zeros, as the kernel's blocks are (which need 9
 elements at least). Requests lie one behind the other, as upstream's callers have them. Hopper mode has the order of Triton 3.6's code: see
-ops/softmax/triton_context.h; there what is not finite among values or scores of tokens that are hidden within a block shows. Here errors: starts that are not the running sums of the lengths, lengths that do not add up to
+ops/softmax/triton/context.h; there what is not finite among values or scores of tokens that are hidden within a block shows. Here errors: starts that are not the running sums of the lengths, lengths that do not add up to
 the tokens of q.)",
       .golden = ops::golden<ops::CausalMask::right>,
       .fast = ops::fast,

@@ -1,6 +1,6 @@
 #include "ops/attention/cutlass_mla_decode.h"
 
-#include "ops/softmax/mla_decode.h"
+#include "ops/softmax/layouts/mla_decode.h"
 
 namespace dodona::ops {
 namespace {

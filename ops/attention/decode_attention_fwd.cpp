@@ -4,9 +4,9 @@
 #include <cmath>
 #include <vector>
 
-#include "ops/softmax/mla_decode.h"
-#include "ops/softmax/triton.h"
-#include "ops/softmax/triton_decode.h"
+#include "ops/softmax/layouts/mla_decode.h"
+#include "ops/softmax/triton/arithmetic.h"
+#include "ops/softmax/triton/decode.h"
 #include "ops/softmax/whole_heads.h"
 
 namespace dodona::ops {
@@ -164,7 +164,7 @@ Scores, softmax about a running maximum, weights rounded to the element type for
 weights and of the products in fp32, splits merged in fp32, one rounding: the budget of cutlass_mla_decode. Where every query head has a key
 head of its own (G = 1) upstream makes the scores in the element type, and weights are not rounded: scores may be off by half a last place of every
 partial sum of a lane's eight products and of every sum over lanes and warps. A request without keys is
-not judged (upstream divides 0 by 0; here 0). Hopper mode has the order of Triton 3.6's code: see ops/softmax/triton_decode.h. Here errors: offsets
+not judged (upstream divides 0 by 0; here 0). Hopper mode has the order of Triton 3.6's code: see ops/softmax/triton/decode.h. Here errors: offsets
 that fall, slots out of range, num_kv_splits that is not positive, a temperature's length below 2. Caps, temperatures and
 sinks as in extend_attention_fwd. Pools of e4m3 have no scale. Their keys are widened to the type of the queries, and weights rounded to e4m3 for
 the products with their values: shares of trtllm_batch_decode_with_kv_cache_mla. With G = 1 weights are not rounded, and scores of bf16 queries are

@@ -5,9 +5,9 @@
 
 #include "ops/base/golden_output.h"
 #include "ops/base/index_at.h"
-#include "ops/softmax/mla_decode.h"
-#include "ops/softmax/triton.h"
-#include "ops/softmax/triton_decode.h"
+#include "ops/softmax/layouts/mla_decode.h"
+#include "ops/softmax/triton/arithmetic.h"
+#include "ops/softmax/triton/decode.h"
 
 namespace dodona::ops {
 namespace {

@@ -7,11 +7,11 @@
 #include "core/flaw.h"
 #include "core/random.h"
 #include "ops/base/index_at.h"
+#include "ops/softmax/layouts/mla_decode.h"
+#include "ops/softmax/layouts/offsets.h"
 #include "ops/softmax/leaked_values.h"
-#include "ops/softmax/mla_decode.h"
-#include "ops/softmax/offsets.h"
-#include "ops/softmax/triton.h"
-#include "ops/softmax/triton_extend.h"
+#include "ops/softmax/triton/arithmetic.h"
+#include "ops/softmax/triton/extend.h"
 #include "ops/softmax/whole_heads.h"
 
 namespace dodona::ops {
@@ -231,7 +231,7 @@ std::unique_ptr<Op> op_extend_attention_fwd() {
 Scores, softmax about a running maximum, weights rounded to the element type for their products with the values, sums of the unrounded
 weights and of the products in fp32, one rounding: the budget of cutlass_mla_decode. A cap adds 1.25 * 2^-20 of itself to the error of a score, a
 temperature 8 units of 2^-24 of the score. Keys are the prefix's, then the new tokens; those that masks or windows hide have no effect. A query that
-sees no key is not judged (upstream divides 0 by 0; here 0). Hopper mode has the order of Triton 3.6's code: see ops/softmax/triton_extend.h; there
+sees no key is not judged (upstream divides 0 by 0; here 0). Hopper mode has the order of Triton 3.6's code: see ops/softmax/triton/extend.h; there
 keys that are hidden within a block are multiplied by 0, so that what is not finite among their values shows. A sink s adds exp(s) to the sum of the weights; with sinks a query that sees no key gives
 zeros, and is judged. Pools of e4m3 have no scale (upstream divides keys and values by theirs before it stores them): their keys meet queries
 rounded to e4m3, saturating, and their weights are rounded to e4m3 for the products with their values: shares of

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "ops/softmax/pool_type.h"
+#include "ops/softmax/layouts/pool_type.h"
 
 namespace dodona::ops {
 

@@ -5,9 +5,9 @@
 #include <cstring>
 
 #include "core/random.h"
-#include "ops/rows/k_cache_row.h"
-#include "ops/softmax/flash_mla_sparse.h"
-#include "ops/softmax/mla_decode.h"
+#include "ops/rows/cache/k_cache_row.h"
+#include "ops/softmax/flash_mla/sparse.h"
+#include "ops/softmax/layouts/mla_decode.h"
 #include "quant/element.h"
 
 namespace dodona::ops {

@@ -5,8 +5,8 @@
 #include <set>
 
 #include "core/random.h"
-#include "ops/softmax/flash_mla_sparse.h"
-#include "ops/softmax/mla_decode.h"
+#include "ops/softmax/flash_mla/sparse.h"
+#include "ops/softmax/layouts/mla_decode.h"
 #include "quant/element.h"
 
 namespace dodona::ops {

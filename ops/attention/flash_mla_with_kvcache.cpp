@@ -4,10 +4,10 @@
 #include <cmath>
 #include <numbers>
 
-#include "ops/softmax/flash_mla.h"
-#include "ops/softmax/flash_mla_fp8.h"
+#include "ops/softmax/flash_mla/dense.h"
+#include "ops/softmax/flash_mla/fp8.h"
+#include "ops/softmax/layouts/mla_decode.h"
 #include "ops/softmax/leaked_values.h"
-#include "ops/softmax/mla_decode.h"
 #include "quant/element.h"
 
 namespace dodona::ops {

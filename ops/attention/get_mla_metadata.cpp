@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "ops/base/golden_output.h"
-#include "ops/softmax/flash_mla_schedule.h"
+#include "ops/softmax/flash_mla/schedule.h"
 
 namespace dodona::ops {
 namespace {

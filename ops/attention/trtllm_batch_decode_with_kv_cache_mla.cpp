@@ -2,7 +2,7 @@
 
 #include <cmath>
 
-#include "ops/softmax/mla_decode.h"
+#include "ops/softmax/layouts/mla_decode.h"
 
 namespace dodona::ops {
 namespace {

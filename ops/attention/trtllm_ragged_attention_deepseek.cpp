@@ -2,9 +2,9 @@
 
 #include <utility>
 
-#include "ops/softmax/offsets.h"
-#include "ops/softmax/ragged.h"
-#include "ops/softmax/trtllm_mla.h"
+#include "ops/softmax/layouts/offsets.h"
+#include "ops/softmax/layouts/ragged.h"
+#include "ops/softmax/layouts/trtllm_mla.h"
 
 namespace dodona::ops {
 namespace {

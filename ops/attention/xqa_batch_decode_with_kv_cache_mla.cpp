@@ -1,6 +1,6 @@
 #include "ops/attention/xqa_batch_decode_with_kv_cache_mla.h"
 
-#include "ops/softmax/mla_decode.h"
+#include "ops/softmax/layouts/mla_decode.h"
 
 namespace dodona::ops {
 namespace {

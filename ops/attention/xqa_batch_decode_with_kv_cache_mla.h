@@ -1,6 +1,6 @@
 #pragma once
 
-#include "ops/softmax/trtllm_mla.h"
+#include "ops/softmax/layouts/trtllm_mla.h"
 
 namespace dodona::ops {
 

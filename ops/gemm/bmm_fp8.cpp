@@ -5,7 +5,7 @@
 #include "ops/base/signs_of_zeros.h"
 #include "ops/sums/products.h"
 #include "ops/sums/products_gpu.h"
-#include "ops/tiles/panel.h"
+#include "ops/tiles/panel/panel.h"
 
 namespace dodona::ops {
 namespace {

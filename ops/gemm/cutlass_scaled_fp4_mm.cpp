@@ -2,7 +2,7 @@
 
 #include "ops/schemes/scaled_fp4.h"
 #include "ops/sums/products_gpu.h"
-#include "ops/tiles/fp4_multiply.h"
+#include "ops/tiles/panel_i8/fp4_multiply.h"
 
 namespace dodona::ops {
 namespace {

@@ -5,7 +5,7 @@
 #include "ops/base/rows.h"
 #include "ops/sums/products.h"
 #include "ops/sums/products_gpu.h"
-#include "ops/tiles/dot.h"
+#include "ops/tiles/dot/dot.h"
 
 namespace dodona::ops {
 namespace {

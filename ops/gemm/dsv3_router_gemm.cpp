@@ -4,8 +4,8 @@
 
 #include "core/threads.h"
 #include "ops/sums/products.h"
-#include "ops/tiles/dot.h"
-#include "ops/tiles/thread_dots.h"
+#include "ops/tiles/dot/dot.h"
+#include "ops/tiles/dot/thread_dots.h"
 #include "quant/element.h"
 
 namespace dodona::ops {

@@ -1,7 +1,7 @@
 #include "ops/gemm/fp8_scaled_mm.h"
 
 #include "ops/sums/products_gpu.h"
-#include "ops/tiles/panel.h"
+#include "ops/tiles/panel/panel.h"
 
 namespace dodona::ops {
 namespace {

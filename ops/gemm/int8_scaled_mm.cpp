@@ -1,7 +1,7 @@
 #include "ops/gemm/int8_scaled_mm.h"
 
 #include "ops/sums/products_gpu.h"
-#include "ops/tiles/panel_i8.h"
+#include "ops/tiles/panel_i8/panel_i8.h"
 
 namespace dodona::ops {
 namespace {

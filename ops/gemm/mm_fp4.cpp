@@ -6,7 +6,7 @@
 #include "ops/base/block_scales.h"
 #include "ops/schemes/scaled_fp4.h"
 #include "ops/sums/products_gpu.h"
-#include "ops/tiles/fp4_multiply.h"
+#include "ops/tiles/panel_i8/fp4_multiply.h"
 #include "quant/swizzle.h"
 
 namespace dodona::ops {

@@ -1,6 +1,6 @@
 #include "ops/kv_cache/set_kv_buffer_kernel.h"
 
-#include "ops/rows/pool_items.h"
+#include "ops/rows/cache/pool_items.h"
 
 namespace dodona::ops {
 namespace {

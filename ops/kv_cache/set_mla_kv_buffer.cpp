@@ -8,7 +8,7 @@
 #include "core/threads.h"
 #include "ops/base/golden_output.h"
 #include "ops/base/rows.h"
-#include "ops/rows/cast_row.h"
+#include "ops/rows/copies/cast_row.h"
 
 namespace dodona::ops {
 namespace {

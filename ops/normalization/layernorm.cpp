@@ -9,7 +9,7 @@
 #include "core/threads.h"
 #include "ops/base/golden_output.h"
 #include "ops/base/rows.h"
-#include "ops/rows/layernorm_row.h"
+#include "ops/rows/norms/layernorm_row.h"
 #include "quant/hopper/block_sum.h"
 #include "quant/hopper/fast_math.h"
 

@@ -11,7 +11,7 @@
 #include "ops/base/golden_output.h"
 #include "ops/base/rows.h"
 #include "ops/base/streaming.h"
-#include "ops/rows/log_softmax_row.h"
+#include "ops/rows/norms/log_softmax_row.h"
 #include "quant/amax.h"
 #include "quant/hopper/triton.h"
 

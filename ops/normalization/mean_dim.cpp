@@ -8,7 +8,7 @@
 #include "core/threads.h"
 #include "ops/base/golden_output.h"
 #include "ops/base/rows.h"
-#include "ops/rows/row_sum.h"
+#include "ops/rows/sums/row_sum.h"
 #include "quant/hopper/triton.h"
 
 namespace dodona::ops {

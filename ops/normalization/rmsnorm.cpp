@@ -6,9 +6,9 @@
 #include "core/threads.h"
 #include "ops/base/rows.h"
 #include "ops/base/streaming.h"
-#include "ops/rows/rms_mistakes.h"
-#include "ops/rows/rms_row.h"
-#include "ops/rows/root_mean_square.h"
+#include "ops/rows/norms/rms_mistakes.h"
+#include "ops/rows/norms/rms_row.h"
+#include "ops/rows/norms/root_mean_square.h"
 #include "quant/element.h"
 
 namespace dodona::ops {

@@ -8,7 +8,7 @@
 
 #include "core/threads.h"
 #include "ops/base/golden_output.h"
-#include "ops/rows/group_row.h"
+#include "ops/rows/quantize/group_row.h"
 #include "quant/amax.h"
 #include "quant/e4m3.h"
 #include "quant/group_scale.h"

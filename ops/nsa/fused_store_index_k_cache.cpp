@@ -5,9 +5,9 @@
 #include <cmath>
 
 #include "ops/base/rows.h"
-#include "ops/rows/fp8_bytes.h"
-#include "ops/rows/group_row.h"
-#include "ops/rows/scale_mistakes.h"
+#include "ops/rows/cache/fp8_bytes.h"
+#include "ops/rows/quantize/group_row.h"
+#include "ops/rows/quantize/scale_mistakes.h"
 #include "ops/schemes/index_k.h"
 #include "quant/amax.h"
 #include "quant/e4m3.h"

@@ -6,7 +6,7 @@
 #include "core/threads.h"
 #include "dodona/error.h"
 #include "ops/base/golden_output.h"
-#include "ops/rows/awq_row.h"
+#include "ops/rows/quantize/awq_row.h"
 
 namespace dodona::ops {
 namespace {

@@ -1,6 +1,6 @@
 #include "ops/quantization/mxfp4_quantize.h"
 
-#include "ops/rows/fp4_quantizer.h"
+#include "ops/rows/quantize/fp4_quantizer.h"
 
 namespace dodona::ops {
 namespace {

@@ -1,7 +1,7 @@
 #include "ops/quantization/nvfp4_quantize.h"
 
 #include "ops/base/rows.h"
-#include "ops/rows/fp4_quantizer.h"
+#include "ops/rows/quantize/fp4_quantizer.h"
 
 namespace dodona::ops {
 namespace {

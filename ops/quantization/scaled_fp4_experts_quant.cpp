@@ -10,8 +10,8 @@
 #include "ops/base/copy_row.h"
 #include "ops/base/expert_rows.h"
 #include "ops/base/streaming.h"
-#include "ops/rows/fp4_quant_row.h"
-#include "ops/rows/fp4_row.h"
+#include "ops/rows/quantize/fp4_quant_row.h"
+#include "ops/rows/quantize/fp4_row.h"
 #include "quant/swizzle.h"
 
 namespace dodona::ops {

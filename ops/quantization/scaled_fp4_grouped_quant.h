@@ -1,6 +1,6 @@
 #pragma once
 
-#include "ops/rows/grouped_fp4.h"
+#include "ops/rows/quantize/grouped_fp4.h"
 
 namespace dodona::ops {
 

@@ -4,8 +4,8 @@
 
 #include "core/threads.h"
 #include "ops/base/rows.h"
-#include "ops/rows/fp4_quant_row.h"
-#include "ops/rows/fp4_row.h"
+#include "ops/rows/quantize/fp4_quant_row.h"
+#include "ops/rows/quantize/fp4_row.h"
 #include "quant/nvfp4.h"
 #include "quant/swizzle.h"
 

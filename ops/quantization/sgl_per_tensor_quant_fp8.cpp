@@ -8,8 +8,8 @@
 #include "core/threads.h"
 #include "ops/base/rows.h"
 #include "ops/base/streaming.h"
-#include "ops/rows/fp8_codes.h"
-#include "ops/rows/fp8_row.h"
+#include "ops/rows/quantize/fp8_codes.h"
+#include "ops/rows/quantize/fp8_row.h"
 #include "quant/amax.h"
 #include "quant/hopper/fast_math.h"
 

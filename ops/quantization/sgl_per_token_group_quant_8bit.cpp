@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "ops/rows/fp8_codes.h"
+#include "ops/rows/quantize/fp8_codes.h"
 #include "quant/amax.h"
 
 namespace dodona {

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "ops/rows/group_quant.h"
+#include "ops/rows/quantize/group_quant.h"
 
 namespace dodona::ops {
 

@@ -8,7 +8,7 @@
 
 #include "core/threads.h"
 #include "ops/base/golden_output.h"
-#include "ops/rows/rotate.h"
+#include "ops/rows/rotation/rotate.h"
 #include "quant/element.h"
 #include "quant/sizes.h"
 

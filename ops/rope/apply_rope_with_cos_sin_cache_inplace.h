@@ -6,7 +6,7 @@ namespace dodona::ops {
 
 using enum DType;
 
-/// Rotates the heads of query and key by their positions, in place, with a table in fp32; see ops/rows/rotate.h for the rotation.
+/// Rotates the heads of query and key by their positions, in place, with a table in fp32; see ops/rows/rotation/rotate.h for the rotation.
 /// Optionally stores the rotated key and the value in the rows `cache_loc` of two buffers.
 /// Source: sgl-kernel and FlashInfer `apply_rope_with_cos_sin_cache_inplace`.
 struct ApplyRopeWithCosSinCacheInplace {

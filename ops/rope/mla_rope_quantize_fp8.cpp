@@ -7,8 +7,8 @@
 #include "core/threads.h"
 #include "ops/base/golden_output.h"
 #include "ops/base/rows.h"
-#include "ops/rows/quantize_row.h"
-#include "ops/rows/rotate.h"
+#include "ops/rows/quantize/quantize_row.h"
+#include "ops/rows/rotation/rotate.h"
 #include "quant/hopper/fast_math.h"
 
 namespace dodona::ops {

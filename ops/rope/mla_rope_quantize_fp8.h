@@ -8,7 +8,7 @@ using enum DType;
 
 /// Rope on the rope parts of query and key, and all four MLA parts in fp8:
 /// q_rope_out = fp8(rope(q_rope) * quant_scale_q), q_nope_out = fp8(q_nope * quant_scale_q), and k_* likewise with quant_scale_kv.
-/// The scales multiply; see ops/rows/rotate.h for the rotation.
+/// The scales multiply; see ops/rows/rotation/rotate.h for the rotation.
 /// Source: FlashInfer `mla_rope_quantize_fp8` (`RopeQuantizeKernel`).
 struct MlaRopeQuantizeFp8 {
   Tensor q_rope, k_rope, q_nope, k_nope, cos_sin_cache, pos_ids;

@@ -1,6 +1,6 @@
 #include "ops/rope/rotary_embedding.h"
 
-#include "ops/rows/rotate.h"
+#include "ops/rows/rotation/rotate.h"
 
 namespace dodona::ops {
 namespace {

@@ -6,9 +6,9 @@ namespace dodona::ops {
 
 using enum DType;
 
-/// Rotates the heads of query and key by their positions, in place, with a table in the type of the query; see ops/rows/rotate.h for the
-/// rotation. In 16 bits every product and every sum is rounded, which apply_rope_with_cos_sin_cache_inplace does not do.
-/// Source: sgl-kernel `rotary_embedding`.
+/// Rotates the heads of query and key by their positions, in place, with a table in the type of the query; see ops/rows/rotation/rotate.h
+/// for the rotation. In 16 bits every product and every sum is rounded, which apply_rope_with_cos_sin_cache_inplace does not do. Source:
+/// sgl-kernel `rotary_embedding`.
 struct RotaryEmbedding {
   Tensor positions, query, key, cos_sin_cache;
   std::int64_t head_size = 64;

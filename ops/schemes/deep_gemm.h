@@ -10,7 +10,7 @@
 #include "core/define.h"
 #include "ops/base/golden_output.h"
 #include "ops/sums/operand.h"
-#include "ops/tiles/panel.h"
+#include "ops/tiles/panel/panel.h"
 
 namespace dodona::ops {
 

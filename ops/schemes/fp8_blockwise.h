@@ -5,7 +5,7 @@
 
 #include "core/define.h"
 #include "ops/sums/products.h"
-#include "ops/tiles/panel.h"
+#include "ops/tiles/panel/panel.h"
 
 namespace dodona::ops {
 

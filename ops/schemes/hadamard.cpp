@@ -11,7 +11,7 @@
 #include "ops/base/golden_output.h"
 #include "ops/base/rows.h"
 #include "ops/base/streaming.h"
-#include "ops/rows/hadamard_row.h"
+#include "ops/rows/rotation/hadamard_row.h"
 #include "quant/hadamard.h"
 #include "quant/hopper/fast_math.h"
 

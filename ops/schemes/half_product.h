@@ -8,7 +8,7 @@
 #include "core/define.h"
 #include "ops/sums/products.h"
 #include "ops/sums/split_k.h"
-#include "ops/tiles/dot.h"
+#include "ops/tiles/dot/dot.h"
 
 namespace dodona::ops {
 

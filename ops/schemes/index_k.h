@@ -7,7 +7,7 @@
 #include "core/define.h"
 #include "ops/base/golden_output.h"
 #include "ops/base/index_at.h"
-#include "ops/rows/index_k_page.h"
+#include "ops/rows/cache/index_k_page.h"
 
 namespace dodona::ops {
 

@@ -9,7 +9,7 @@
 #include "core/random.h"
 #include "core/threads.h"
 #include "ops/base/golden_output.h"
-#include "ops/rows/largest_positions.h"
+#include "ops/rows/order/largest_positions.h"
 #include "quant/half.h"
 
 namespace dodona::ops {

@@ -4,7 +4,7 @@
 #include "ops/base/golden_output.h"
 #include "ops/base/index_at.h"
 #include "ops/base/rows.h"
-#include "ops/rows/k_cache_row.h"
+#include "ops/rows/cache/k_cache_row.h"
 
 namespace dodona::ops {
 namespace {

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "core/define.h"
-#include "ops/rows/pool_items.h"
+#include "ops/rows/cache/pool_items.h"
 
 namespace dodona::ops {
 

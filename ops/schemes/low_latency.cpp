@@ -5,7 +5,7 @@
 
 #include "dodona/error.h"
 #include "ops/base/golden_output.h"
-#include "ops/rows/placed_rows.h"
+#include "ops/rows/copies/placed_rows.h"
 
 namespace dodona::ops {
 namespace {

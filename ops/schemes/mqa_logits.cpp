@@ -7,8 +7,8 @@
 #include "core/threads.h"
 #include "ops/base/golden_output.h"
 #include "ops/sums/operand.h"
-#include "ops/tiles/mma.h"
-#include "ops/tiles/panel.h"
+#include "ops/tiles/mma/mma.h"
+#include "ops/tiles/panel/panel.h"
 #include "quant/hopper/special.h"
 #include "quant/tensor_core/unit.h"
 

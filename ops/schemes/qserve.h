@@ -3,7 +3,7 @@
 
 #include "core/define.h"
 #include "ops/sums/products.h"
-#include "ops/tiles/panel_i8.h"
+#include "ops/tiles/panel_i8/panel_i8.h"
 
 namespace dodona::ops {
 

@@ -9,7 +9,7 @@
 #include "dodona/exec.h"
 #include "dodona/prepared.h"
 #include "ops/base/golden_output.h"
-#include "ops/rows/requantize.h"
+#include "ops/rows/quantize/requantize.h"
 #include "ops/sums/accumulator.h"
 
 namespace dodona::ops {

@@ -11,7 +11,7 @@
 #include "core/flaw.h"
 #include "core/threads.h"
 #include "ops/base/golden_output.h"
-#include "ops/rows/k_cache_row.h"
+#include "ops/rows/cache/k_cache_row.h"
 #include "ops/softmax/golden_lanes.h"
 #include "ops/softmax/scores.h"
 #include "quant/element.h"

@@ -33,7 +33,7 @@ using QueryParts = std::array<QueryPart, 2>;
 /// What the row of a key is.
 enum class KeyRows {
   elements,  ///< key_width elements of the keys' type
-  k_cache,   ///< 656 bytes, see ops/rows/k_cache_row.h: bf16(code * bf16(scale)) for its codes, and bf16 elements; values begin keys
+  k_cache,   ///< 656 bytes, see ops/rows/cache/k_cache_row.h: bf16(code * bf16(scale)) for its codes, and bf16 elements; values begin keys
 };
 
 /// Keys of other types than those behind them: a cache of 8 bits before new tokens.

@@ -8,7 +8,7 @@
 #include "core/threads.h"
 #include "ops/base/golden_output.h"
 #include "ops/base/rows.h"
-#include "ops/rows/order_key.h"
+#include "ops/rows/order/order_key.h"
 #include "ops/schemes/largest.h"
 
 namespace dodona::ops {

@@ -6,7 +6,7 @@
 
 #include "core/threads.h"
 #include "ops/base/golden_output.h"
-#include "ops/rows/rank_sums.h"
+#include "ops/rows/sums/rank_sums.h"
 
 namespace dodona::ops {
 namespace {

@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "dodona/error.h"
-#include "model/layer/experts.h"
-#include "model/layer/experts_budget.h"
+#include "model/layer/experts/budget.h"
+#include "model/layer/experts/experts.h"
 #include "quant/element.h"
 
 namespace dodona::model {

@@ -9,7 +9,7 @@
 
 #include "core/threads.h"
 #include "dodona/error.h"
-#include "model/layer/experts.h"
+#include "model/layer/experts/experts.h"
 #include "model/layer/kernel_use.h"
 
 namespace dodona::model {

@@ -11,7 +11,7 @@
 
 #include "dodona/dtype.h"
 #include "dodona/isa.h"
-#include "ops/tiles/mma.h"
+#include "ops/tiles/mma/mma.h"
 #include "ptx/program.h"
 
 namespace dodona::ptx {

@@ -5,7 +5,7 @@
 
 #include "core/random.h"
 #include "helpers.h"
-#include "model/layer/attention.h"
+#include "model/layer/attention/attention.h"
 #include "model/layer/decoder.h"
 #include "model/run.h"
 #include "quant/element.h"

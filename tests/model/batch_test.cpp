@@ -4,7 +4,7 @@
 #include <numeric>
 
 #include "helpers.h"
-#include "model/layer/kv_cache.h"
+#include "model/layer/attention/kv_cache.h"
 
 namespace dodona::model {
 namespace {

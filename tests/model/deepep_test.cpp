@@ -1,5 +1,5 @@
 // DeepEP between ranks: what each receives is its part of what the ops give of all ranks' tokens, in every format; so is what comes back.
-#include "model/layer/deepep.h"
+#include "model/layer/experts/deepep.h"
 
 #include <gtest/gtest.h>
 
@@ -8,11 +8,11 @@
 #include "core/define.h"
 #include "helpers.h"
 #include "model/ranks/turns.h"
-#include "ops/moe/deepep_combine.h"
-#include "ops/moe/deepep_dispatch.h"
-#include "ops/moe/deepep_low_latency_combine.h"
-#include "ops/moe/deepep_low_latency_dispatch.h"
-#include "ops/moe/deepep_low_latency_dispatch_nvfp4.h"
+#include "ops/moe/deepep/deepep_combine.h"
+#include "ops/moe/deepep/deepep_dispatch.h"
+#include "ops/moe/deepep/deepep_low_latency_combine.h"
+#include "ops/moe/deepep/deepep_low_latency_dispatch.h"
+#include "ops/moe/deepep/deepep_low_latency_dispatch_nvfp4.h"
 #include "quant/element.h"
 #include "quant/swizzle.h"
 

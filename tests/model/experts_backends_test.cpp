@@ -6,8 +6,8 @@
 #include "helpers.h"
 #include "model/experts_comparison.h"
 #include "model/layer/decoder.h"
-#include "model/layer/experts.h"
-#include "model/layer/experts_budget.h"
+#include "model/layer/experts/budget.h"
+#include "model/layer/experts/experts.h"
 #include "quant/e4m3.h"
 #include "quant/element.h"
 

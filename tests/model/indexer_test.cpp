@@ -1,5 +1,5 @@
 // The indexer as a whole: whom it chooses, and attention over those.
-#include "model/layer/indexer.h"
+#include "model/layer/attention/indexer.h"
 
 #include <gtest/gtest.h>
 

@@ -9,7 +9,7 @@
 #include "helpers.h"
 #include "model/config/config.h"
 #include "model/layer/decoder.h"
-#include "model/layer/experts.h"
+#include "model/layer/experts/experts.h"
 #include "model/model.h"
 #include "model/ranks/rank_generation.h"
 #include "model/ranks/sharded_run.h"

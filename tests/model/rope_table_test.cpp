@@ -1,4 +1,4 @@
-#include "model/layer/rope_table.h"
+#include "model/layer/attention/rope_table.h"
 
 #include <cmath>
 

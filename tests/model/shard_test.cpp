@@ -7,7 +7,7 @@
 
 #include "core/random.h"
 #include "helpers.h"
-#include "model/layer/attention.h"
+#include "model/layer/attention/attention.h"
 #include "model/layer/decoder.h"
 #include "model/layer/mlp.h"
 #include "model/weights/checkpoint_writer.h"

@@ -5,11 +5,11 @@
 #include <limits>
 
 #include "dodona/error.h"
-#include "helpers.h"
 #include "ops/gemm/matmul_persistent.h"
 #include "ops/normalization/log_softmax.h"
 #include "ops/normalization/mean_dim.h"
 #include "quant/hopper/triton.h"
+#include "tests/ops/helpers.h"
 
 namespace dodona {
 namespace {

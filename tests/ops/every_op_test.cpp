@@ -11,7 +11,7 @@
 #include "ops/about.h"
 #include "oracle/judge/verify.h"
 #include "quant/element.h"
-#include "sweep.h"
+#include "tests/ops/sweep.h"
 
 namespace dodona::sweep {
 namespace {

@@ -7,15 +7,15 @@
 
 #include "core/random.h"
 #include "dodona/error.h"
-#include "helpers.h"
 #include "ops/gemm/bmm_fp8.h"
 #include "ops/gemm/cutlass_scaled_fp4_mm.h"
 #include "ops/gemm/dsv3_fused_a_gemm.h"
-#include "ops/moe/cutlass_fp4_group_mm.h"
+#include "ops/moe/grouped/cutlass_fp4_group_mm.h"
 #include "ops/sums/products_gpu.h"
-#include "ops/tiles/mma_fp4.h"
+#include "ops/tiles/mma/mma_fp4.h"
 #include "oracle/judge/judge.h"
 #include "quant/swizzle.h"
+#include "tests/ops/helpers.h"
 #include "tests/quant/step_formats.h"
 
 namespace dodona {

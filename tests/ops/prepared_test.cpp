@@ -4,9 +4,9 @@
 #include <cstring>
 
 #include "core/define.h"
-#include "helpers.h"
 #include "ops/gemm/cutlass_scaled_fp4_mm.h"
-#include "sweep.h"
+#include "tests/ops/helpers.h"
+#include "tests/ops/sweep.h"
 
 namespace dodona {
 namespace {

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "oracle/faults/least_squares.h"
+#include "oracle/faults/told/least_squares.h"
 #include "quant/element.h"
 #include "replayed.h"
 

@@ -9,8 +9,8 @@
 #include <cstring>
 #include <vector>
 
-#include "ops/tiles/mma.h"
-#include "ops/tiles/mma_fp4.h"
+#include "ops/tiles/mma/mma.h"
+#include "ops/tiles/mma/mma_fp4.h"
 #include "tests/quant/step_formats.h"
 
 namespace dodona::steps {

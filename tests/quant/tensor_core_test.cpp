@@ -1,4 +1,4 @@
-#include "ops/tiles/mma.h"
+#include "ops/tiles/mma/mma.h"
 #include "quant/tensor_core/step.h"
 
 #include <gtest/gtest.h>

@@ -127,7 +127,8 @@ TEST(House, FoldersOfOpsHoldOpsOnly) {
   for (const auto& folder : fs::directory_iterator(root / "ops")) {
     const std::string room = room_of("ops/" + folder.path().filename().string() + "/");
     if (!folder.is_directory() || room != "ops") continue;
-    for (const auto& entry : fs::directory_iterator(folder)) {
+    for (const auto& entry : fs::recursive_directory_iterator(folder)) {
+      if (entry.is_directory()) continue;
       const std::string name = entry.path().filename().string(), stem = name.substr(0, name.find('.'));
       EXPECT_NE(dodona::registry().find(stem), nullptr) << fs::relative(entry.path(), root) << " is no op of the inventory";
       ++ops;

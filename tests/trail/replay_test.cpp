@@ -7,7 +7,7 @@
 #include <string>
 
 #include "io/json.h"
-#include "model/layer/attention_kernels.h"
+#include "model/layer/attention/kernels.h"
 #include "model/run.h"
 #include "trail/trail_comparison.h"
 

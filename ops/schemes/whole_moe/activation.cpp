@@ -6,8 +6,8 @@
 
 #include "core/fixed_math.h"
 #include "ops/base/bounded.h"
-#include "ops/rows/act_and_mul_row.h"
-#include "ops/rows/gelu.h"
+#include "ops/rows/activation/act_and_mul_row.h"
+#include "ops/rows/activation/gelu.h"
 #include "ops/schemes/whole_moe/weights.h"
 #include "quant/hopper/fast_math.h"
 

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <span>
 
-#include "ops/rows/silu.h"
+#include "ops/rows/activation/silu.h"
 #include "ops/schemes/whole_moe.h"
 
 namespace dodona::ops::whole_moe {

@@ -4,7 +4,7 @@
 #include <span>
 
 #include "core/threads.h"
-#include "ops/rows/term_sums.h"
+#include "ops/rows/sums/term_sums.h"
 #include "ops/schemes/whole_moe/activation.h"
 #include "ops/schemes/whole_moe/outputs.h"
 #include "ops/schemes/whole_moe/rows.h"

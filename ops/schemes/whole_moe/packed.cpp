@@ -4,8 +4,8 @@
 
 #include "dodona/error.h"
 #include "ops/schemes/whole_moe/weights.h"
-#include "ops/tiles/panel.h"
-#include "ops/tiles/panel_i8.h"
+#include "ops/tiles/panel/panel.h"
+#include "ops/tiles/panel_i8/panel_i8.h"
 
 namespace dodona::ops {
 namespace {

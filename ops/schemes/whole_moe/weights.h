@@ -7,7 +7,7 @@
 
 #include "ops/schemes/whole_moe/rows.h"
 #include "ops/sums/products.h"
-#include "ops/tiles/panel_i8.h"
+#include "ops/tiles/panel_i8/panel_i8.h"
 
 namespace dodona::ops::whole_moe {
 

@@ -1,7 +1,7 @@
 // How far ahead raw weights are fetched before they are transposed. Included by *.simd.cpp only.
 #pragma once
 
-#include "ops/tiles/panel_i8.h"
+#include "ops/tiles/panel_i8/panel_i8.h"
 
 namespace dodona::DODONA_TIER {
 

@@ -1,7 +1,7 @@
 // Signed bytes as operands of panels, in fp32 and as integers. Included by *.simd.cpp only.
 #pragma once
 
-#include "ops/tiles/panel_i8.h"
+#include "ops/tiles/panel_i8/panel_i8.h"
 #include "ops/tiles/unpack/fetch.h"
 #include "ops/tiles/unpack/raw_sums.h"
 #include "ops/tiles/unpack/unpack.h"

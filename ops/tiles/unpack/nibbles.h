@@ -4,7 +4,7 @@
 // within every eight k the even ones come first, and rows of A are ordered like that.
 #pragma once
 
-#include "ops/tiles/panel_i8.h"
+#include "ops/tiles/panel_i8/panel_i8.h"
 #include "ops/tiles/unpack/fetch.h"
 #include "simd/dot_i8.h"
 #include "simd/registers.h"

@@ -3,7 +3,7 @@
 // nibbles, and with k = 8u+4..8u+7 in the high ones.
 #pragma once
 
-#include "ops/tiles/panel_i8.h"
+#include "ops/tiles/panel_i8/panel_i8.h"
 #include "ops/tiles/unpack/int8.h"
 
 namespace dodona::DODONA_TIER {

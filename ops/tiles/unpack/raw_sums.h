@@ -7,7 +7,7 @@
 
 #include <utility>
 
-#include "ops/tiles/panel_i8.h"
+#include "ops/tiles/panel_i8/panel_i8.h"
 #include "simd/f32x16.h"
 #include "simd/registers.h"
 

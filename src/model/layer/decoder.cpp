@@ -4,8 +4,8 @@
 
 #include "core/define.h"
 #include "dodona/error.h"
-#include "model/layer/attention.h"
-#include "model/layer/experts.h"
+#include "model/layer/attention/attention.h"
+#include "model/layer/experts/experts.h"
 #include "model/layer/kernel_use.h"
 #include "model/layer/mlp.h"
 #include "model/layer/values.h"

@@ -1,8 +1,8 @@
 // One decoder layer: attention, then the dense MLP or the mixture of experts.
 #pragma once
 
+#include "model/layer/attention/kv_cache.h"
 #include "model/layer/batch.h"
-#include "model/layer/kv_cache.h"
 #include "model/layer/layer_weights.h"
 #include "model/layer/ranks.h"
 #include "model/layer/trace.h"

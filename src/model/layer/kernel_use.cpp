@@ -5,12 +5,12 @@
 #include <optional>
 
 #include "dodona/error.h"
-#include "model/layer/attention.h"
-#include "model/layer/experts.h"
-#include "model/layer/linear_method.h"
+#include "model/layer/attention/attention.h"
+#include "model/layer/experts/experts.h"
+#include "model/layer/linear/method.h"
 #include "model/weights/tensor_list.h"
 #include "model/weights/without_memory.h"
-#include "ops/moe/select_experts.h"
+#include "ops/moe/routing/select_experts.h"
 
 namespace dodona::model {
 namespace {

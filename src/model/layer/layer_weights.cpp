@@ -5,7 +5,7 @@
 
 #include "dodona/error.h"
 #include "io/stopwatch.h"
-#include "model/layer/experts.h"
+#include "model/layer/experts/experts.h"
 #include "model/layer/kernel_use.h"
 #include "model/layer/ranks.h"
 #include "model/layer/values.h"

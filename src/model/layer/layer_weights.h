@@ -8,9 +8,9 @@
 #include <vector>
 
 #include "dodona/exec.h"
-#include "model/layer/absorbed.h"
-#include "model/layer/indexer.h"
-#include "model/layer/linear_method.h"
+#include "model/layer/attention/absorbed.h"
+#include "model/layer/attention/indexer.h"
+#include "model/layer/linear/method.h"
 #include "model/layer/setting.h"
 #include "model/weights/weights.h"
 

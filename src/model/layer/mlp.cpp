@@ -1,13 +1,13 @@
 #include "model/layer/mlp.h"
 
 #include "core/define.h"
-#include "model/layer/experts.h"
+#include "model/layer/experts/experts.h"
 #include "model/layer/kernel_use.h"
 #include "model/layer/values.h"
 #include "ops/activation/gelu_and_mul.h"
 #include "ops/activation/gelu_tanh_and_mul.h"
 #include "ops/activation/silu_and_mul.h"
-#include "ops/moe/select_experts.h"
+#include "ops/moe/routing/select_experts.h"
 
 namespace dodona::model {
 namespace {

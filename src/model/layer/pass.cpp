@@ -1,7 +1,7 @@
 #include "model/layer/pass.h"
 
 #include "core/define.h"
-#include "model/layer/attention.h"
+#include "model/layer/attention/attention.h"
 #include "model/layer/kernel_use.h"
 #include "ops/normalization/rmsnorm.h"
 

@@ -3,9 +3,9 @@
 
 #include <string_view>
 
-#include "model/layer/attention_kernels.h"
+#include "model/layer/attention/kernels.h"
+#include "model/layer/attention/kv_cache.h"
 #include "model/layer/batch.h"
-#include "model/layer/kv_cache.h"
 #include "model/layer/layer_weights.h"
 #include "model/layer/ranks.h"
 #include "model/layer/trace.h"

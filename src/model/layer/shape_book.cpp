@@ -7,14 +7,14 @@
 
 #include "core/shape_expr.h"
 #include "dodona/error.h"
-#include "model/layer/absorbed.h"
-#include "model/layer/attention_kernels.h"
+#include "model/layer/attention/absorbed.h"
+#include "model/layer/attention/kernels.h"
+#include "model/layer/attention/kv_cache.h"
 #include "model/layer/kernel_use.h"
-#include "model/layer/kv_cache.h"
-#include "model/layer/linear_method.h"
+#include "model/layer/linear/method.h"
 #include "model/weights/tensor_list.h"
 #include "model/weights/without_memory.h"
-#include "ops/moe/select_experts.h"
+#include "ops/moe/routing/select_experts.h"
 
 namespace dodona::model {
 namespace {

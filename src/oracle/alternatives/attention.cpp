@@ -5,7 +5,7 @@
 #include <limits>
 
 #include "core/fixed_math.h"
-#include "ops/tiles/mma.h"
+#include "ops/tiles/mma/mma.h"
 #include "oracle/alternatives/families.h"
 #include "quant/element.h"
 

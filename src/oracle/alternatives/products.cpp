@@ -2,7 +2,7 @@
 #include <cmath>
 #include <cstdlib>
 
-#include "ops/tiles/mma.h"
+#include "ops/tiles/mma/mma.h"
 #include "oracle/alternatives/families.h"
 #include "quant/e2m1.h"
 #include "quant/e4m3.h"

@@ -5,7 +5,7 @@
 
 #include "core/storage.h"
 #include "dodona/error.h"
-#include "oracle/faults/composed.h"
+#include "oracle/faults/tables/composed.h"
 #include "quant/element.h"
 
 namespace dodona::oracle {

@@ -6,7 +6,7 @@
 
 #include "core/shape_expr.h"
 #include "core/storage.h"
-#include "oracle/faults/fault_tools.h"
+#include "oracle/faults/tables/fault_tools.h"
 
 namespace dodona::oracle {
 namespace {

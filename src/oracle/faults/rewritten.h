@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "oracle/faults/fault_tools.h"
+#include "oracle/faults/tables/fault_tools.h"
 
 namespace dodona::oracle::fault_tools {
 

@@ -4,8 +4,8 @@
 #include <cmath>
 
 #include "core/flaw.h"
-#include "oracle/faults/fault_tools.h"
 #include "oracle/faults/rewritten.h"
+#include "oracle/faults/tables/fault_tools.h"
 
 namespace dodona::oracle {
 namespace {

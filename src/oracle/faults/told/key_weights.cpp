@@ -1,0 +1,303 @@
+#include "oracle/faults/told/key_weights.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "core/flaw.h"
+#include "dodona/error.h"
+#include "oracle/faults/rewritten.h"
+#include "oracle/faults/tables/fault_tools.h"
+#include "oracle/faults/told/least_squares.h"
+#include "oracle/faults/watched_run.h"
+#include "oracle/judge/pattern/samples.h"
+#include "quant/sizes.h"
+
+namespace dodona::oracle {
+namespace {
+
+using pattern::number;
+
+/// What golden mode adds up for a row of the output.
+struct Seen {
+  std::vector<double> weights, values;
+};
+/// Rows that fail, and what is shown of them.
+struct Watched : AttentionWatch {
+  std::set<std::int64_t> rows;
+  std::map<std::int64_t, Seen> seen;
+  std::mutex guard;
+
+  bool wants(std::int64_t row) const override { return rows.count(row) > 0; }
+  void see(std::int64_t row, const std::vector<double>& weights, const std::vector<double>& values) override {
+    const std::lock_guard lock(guard);
+    seen[row] = {weights, values};
+  }
+};
+
+/// What the keys of a row, in tiles, counted for.
+struct Told {
+  std::int64_t row, keys, tile;
+  std::vector<double> counts, room;
+  double common = 1;  ///< of the keys that nothing happened to
+  std::vector<bool> lost, twice;
+
+  bool known(std::size_t t) const { return room[t] < 0.15; }
+  double off(std::size_t t, double times) const { return std::fabs(counts[t] - times * common) - (0.05 * std::fabs(common) + 4 * room[t]); }
+};
+
+class KeyWeights {
+ public:
+  KeyWeights(const FaultCase& call, const OutputVerdict& output, const Tensor& actual)
+      : call_(call), output_(output), actual_(actual), width_(actual.rank() > 0 ? actual.size(-1) : 1) {}
+
+  std::optional<Explanation> explanation(const NamedTensors& actual, const JudgeOptions& options) {
+    if (!watch()) return std::nullopt;
+    for (const auto& [row, seen] : watched_.seen) {
+      auto told = tell(row, seen);
+      // Of a row of zeros, which may not have been written, no weights are told.
+      if (!told || std::all_of(told->counts.begin(), told->counts.end(), [](double x) { return std::fabs(x) < 0.01; })) return std::nullopt;
+      told_.push_back(std::move(*told));
+    }
+    if (std::all_of(told_.begin(), told_.end(), [](const Told& t) { return says_nothing(t); })) return std::nullopt;
+    // Some are left out, or count twice; or else each tile has a factor of its own.
+    if (std::all_of(told_.begin(), told_.end(), [&](Told& t) { return sorted(t); }))
+      return verified(words_of_some(), true, actual, options);
+    // Any weights at all fit another query's row: those of a few parts are no chance.
+    if (!std::all_of(told_.begin(), told_.end(), few_parts)) return std::nullopt;
+    return verified(words_of_tiles(), false, actual, options);
+  }
+
+ private:
+  bool watch() {
+    constexpr std::size_t most_rows = 512;
+    constexpr std::int64_t most_numbers = std::int64_t{1} << 24;
+    for (const std::int64_t i : output_.detail->failing) {
+      if (!std::isfinite(quant::get(actual_, i))) return false;
+      watched_.rows.insert(i / width_);
+    }
+    if (watched_.rows.size() > most_rows) return false;
+    run_watched(call_, watched_);
+    std::int64_t numbers = 0;
+    for (const auto& [row, seen] : watched_.seen) {
+      numbers += static_cast<std::int64_t>(seen.values.size());
+      if (seen.values.size() != seen.weights.size() * static_cast<std::size_t>(width_)) return false;
+    }
+    return watched_.seen.size() == watched_.rows.size() && numbers <= most_numbers;
+  }
+
+  double room_of(std::int64_t i) const {
+    const ReferenceOutput& reference = *call_.golden.reference.find(output_.name);
+    return quant::ulp(actual_.dtype(), quant::get(actual_, i)) / 2 + reference.slack[static_cast<std::size_t>(i)] + 1e-30;
+  }
+  /// What each tile adds to element c of the row.
+  static std::vector<double> parts_of(const Seen& seen, std::int64_t tile, std::int64_t c, std::int64_t width) {
+    const auto keys = static_cast<std::int64_t>(seen.weights.size());
+    std::vector<double> parts(static_cast<std::size_t>(quant::ceil_div(keys, tile)));
+    for (std::int64_t j = 0; j < keys; ++j)
+      parts[static_cast<std::size_t>(j / tile)] +=
+          seen.weights[static_cast<std::size_t>(j)] * seen.values[static_cast<std::size_t>(j * width + c)];
+    return parts;
+  }
+  std::optional<Told> tell(std::int64_t row, const Seen& seen) const {
+    const auto keys = static_cast<std::int64_t>(seen.weights.size());
+    for (std::int64_t tile = 1; tile < keys || tile == 1; tile *= 2) {
+      const std::int64_t tiles = quant::ceil_div(keys, tile);
+      if (2 * tiles > width_) continue;
+      LeastSquares equations(static_cast<std::size_t>(tiles));
+      for (std::int64_t c = 0; c < width_; ++c)
+        equations.add(parts_of(seen, tile, c, width_), quant::get(actual_, row * width_ + c), room_of(row * width_ + c));
+      const auto solution = equations.solved();
+      if (!solution) continue;
+      double wrong = 0;
+      for (std::int64_t c = 0; c < width_; ++c) {
+        const std::vector<double> parts = parts_of(seen, tile, c, width_);
+        double sum = 0;
+        for (std::size_t t = 0; t < parts.size(); ++t) sum += parts[t] * solution->x[t];
+        const double off = (quant::get(actual_, row * width_ + c) - sum) / room_of(row * width_ + c);
+        wrong += off * off;
+      }
+      // Of another sum than one of these values nothing is told.
+      if (wrong > 2.0 * static_cast<double>(width_)) continue;
+      Told told{row, keys, tile, solution->x, solution->room, 1, {}, {}};
+      told.common = common_of(told, seen);
+      return told;
+    }
+    return std::nullopt;
+  }
+  /// The count that most of the weight has, but for what is lost.
+  static double common_of(const Told& told, const Seen& seen) {
+    std::vector<std::pair<double, double>> counts;
+    double all = 0;
+    for (std::size_t t = 0; t < told.counts.size(); ++t) {
+      if (!told.known(t) || std::fabs(told.counts[t]) < 0.1) continue;
+      double weight = 0;
+      for (std::size_t j = t * static_cast<std::size_t>(told.tile);
+           j < std::min((t + 1) * static_cast<std::size_t>(told.tile), seen.weights.size()); ++j)
+        weight += std::fabs(seen.weights[j]);
+      counts.emplace_back(told.counts[t], weight);
+      all += weight;
+    }
+    std::sort(counts.begin(), counts.end());
+    double below = 0;
+    for (const auto& [count, weight] : counts)
+      if ((below += weight) >= all / 2) return count;
+    return 1;
+  }
+  static bool says_nothing(const Told& t) {
+    for (std::size_t k = 0; k < t.counts.size(); ++k)
+      if (t.known(k) && t.off(k, 1) > 0) return false;
+    return true;
+  }
+  /// Whether each tile is lost, counts twice, or like the others; and some are not.
+  static bool sorted(Told& t) {
+    t.lost.assign(t.counts.size(), false);
+    t.twice.assign(t.counts.size(), false);
+    for (std::size_t k = 0; k < t.counts.size(); ++k) {
+      if (!t.known(k) || t.off(k, 1) <= 0) continue;
+      if (t.off(k, 0) <= 0) {
+        t.lost[k] = true;
+      } else if (t.off(k, 2) <= 0) {
+        t.twice[k] = true;
+      } else {
+        return false;
+      }
+    }
+    return true;
+  }
+
+  static bool few_parts(const Told& t) {
+    std::size_t parts = 0;
+    for (std::size_t k = 0; k < t.counts.size(); ++k)
+      parts += k == 0 || std::fabs(t.counts[k] - t.counts[k - 1]) > 0.05 * std::fabs(t.counts[k]) + 4 * t.room[k] ? 1 : 0;
+    return 4 * parts <= t.counts.size();
+  }
+
+  std::string row_name(const Told& t) const { return "row " + std::to_string(t.row); }
+  static std::string ranges(const Told& t, const std::vector<bool>& of) {
+    constexpr int few = 4;
+    std::string text;
+    int shown = 0;
+    for (std::size_t k = 0, end = 0; k < of.size(); k = end) {
+      for (end = k + 1; end < of.size() && of[end] == of[k];) ++end;
+      if (!of[k]) continue;
+      if (++shown > few) return text + "...";
+      const std::int64_t first = static_cast<std::int64_t>(k) * t.tile,
+                         last = std::min(static_cast<std::int64_t>(end) * t.tile, t.keys) - 1;
+      text += (text.empty() ? "" : ", ") + (first == last ? std::to_string(first) : std::to_string(first) + ".." + std::to_string(last));
+    }
+    return text;
+  }
+  /// `keys 16..20 are left out (row 3, which has 21 keys)`, of the first rows; all alike are told once.
+  std::string words_of_some() const {
+    std::set<std::string> said;
+    std::string text;
+    for (const Told& t : told_) {
+      const std::string lost = ranges(t, t.lost), twice = ranges(t, t.twice);
+      std::string one = lost.empty() ? "" : "keys " + lost + " have no weight, left out";
+      if (!twice.empty()) one += (one.empty() ? "" : "; ") + ("keys " + twice + " count twice");
+      if (one.empty() || !said.insert(one).second) continue;
+      constexpr std::size_t few = 3;
+      if (said.size() > few) {
+        text += "...";
+        break;
+      }
+      text += (text.empty() ? "" : "; ") + one + " (" + row_name(t) + ", which sees " + std::to_string(t.keys) + ")";
+    }
+    const bool kept = std::all_of(told_.begin(), told_.end(), [](const Told& t) { return std::fabs(t.common - 1) < 0.02; });
+    return output_.name + ": " + text +
+           (kept ? "; the sum that it is divided by is that of all" : "; what is left is divided by its own sum, or another one");
+  }
+  std::string words_of_tiles() const {
+    std::string text;
+    std::size_t shown = 0;
+    for (const Told& t : told_) {
+      if (says_nothing(t)) continue;
+      constexpr std::size_t few = 2;
+      if (++shown > few) break;
+      text += (text.empty() ? "" : "; ") + row_name(t) + ":";
+      std::size_t parts = 0;
+      for (std::size_t k = 0, end = 0; k < t.counts.size(); k = end) {
+        for (end = k + 1;
+             end < t.counts.size() && std::fabs(t.counts[end] - t.counts[k]) <= 0.05 * std::fabs(t.counts[k]) + 4 * t.room[end];)
+          ++end;
+        constexpr std::size_t most = 4;
+        if (++parts > most) {
+          text += "...";
+          break;
+        }
+        const std::int64_t last = std::min(static_cast<std::int64_t>(end) * t.tile, t.keys) - 1;
+        text +=
+            " keys " + std::to_string(static_cast<std::int64_t>(k) * t.tile) + ".." + std::to_string(last) + " x " + number(t.counts[k]);
+      }
+    }
+    return output_.name + ": parts of the keys have weights with a factor of their own, as where parts are merged, or tiles rescaled, by " +
+           "other maxima and sums than theirs (" + text + ")";
+  }
+
+  /// `whole`: with the counts that some have, 0 or 2 times the others'; else as they were told.
+  std::optional<Explanation> verified(const std::string& words, bool whole, const NamedTensors& actual, const JudgeOptions& options) const {
+    const ReferenceOutput& reference = *call_.golden.reference.find(output_.name);
+    std::vector<double> exact = reference.exact, slack = reference.slack;
+    for (const Told& t : told_) {
+      const Seen& seen = watched_.seen.at(t.row);
+      for (std::int64_t c = 0; c < width_; ++c) {
+        const std::vector<double> parts = parts_of(seen, t.tile, c, width_);
+        double sum = 0, magnitude = 0;
+        for (std::size_t k = 0; k < parts.size(); ++k) {
+          const double count = !whole || !t.known(k) ? t.counts[k] : t.lost[k] ? 0 : t.twice[k] ? 2 * t.common : t.common;
+          sum += count * parts[k], magnitude += std::fabs(count * parts[k]);
+        }
+        const auto at = static_cast<std::size_t>(t.row * width_ + c);
+        exact[at] = sum;
+        slack[at] = 2 * slack[at] + 0x1p-10 * magnitude;
+      }
+    }
+    GoldenRun run = call_.golden;
+    fault_tools::put_numbers(run, output_.name, exact, slack);
+    const Verdict other = judge(call_.op, call_.inputs, run, actual, options);
+    for (const OutputVerdict& output : other.outputs)
+      if (output.name == output_.name && output.failing > 0) return std::nullopt;
+    Explanation found{"weights-of-keys", words};
+    found.outputs.push_back(output_.name);
+    found.failing = other.failing();
+    found.complete = other.outcome == Outcome::pass;
+    return found;
+  }
+
+  const FaultCase& call_;
+  const OutputVerdict& output_;
+  const Tensor& actual_;
+  std::int64_t width_;
+  Watched watched_;
+  std::vector<Told> told_;
+};
+
+}  // namespace
+
+std::optional<Explanation> key_weights(const FaultCase& call, const NamedTensors& actual, const Verdict& verdict,
+                                       const JudgeOptions& options) {
+  if ((call.golden.inner & static_cast<unsigned>(Inner::attention)) == 0) return std::nullopt;
+  for (const OutputVerdict& output : verdict.outputs) {
+    if (output.failing == 0 || output.detail == nullptr) continue;
+    const Tensor& given = output.detail->actual;
+    const ReferenceOutput* const reference = call.golden.reference.find(output.name);
+    if (!is_float(given.dtype()) || bits(given.dtype()) <= 8 || given.rank() < 2 || reference == nullptr ||
+        reference->exact.size() != static_cast<std::size_t>(given.elements()))
+      continue;
+    try {
+      if (auto found = KeyWeights(call, output, given).explanation(actual, options)) return found;
+    } catch (const Error&) {
+      return std::nullopt;
+    }
+  }
+  return std::nullopt;
+}
+
+}  // namespace dodona::oracle
