@@ -3,18 +3,16 @@
 #include <gtest/gtest.h>
 
 #include "dodona/error.h"
+#include "tests/errors.h"
 
 namespace dodona {
 namespace {
 
 std::string error_of(const char* text) {
-  try {
-    parse_case_line(text);
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), ErrorCode::bad_option);
-    return error.what();
-  }
-  return {};
+  const auto error = helpers::error_in([&] { parse_case_line(text); });
+  if (!error) return {};
+  EXPECT_EQ(error->code(), ErrorCode::bad_option);
+  return error->what();
 }
 
 TEST(CaseLine, ReadsSizesAttributesTypesSeedAndDialect) {

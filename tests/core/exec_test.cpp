@@ -16,6 +16,7 @@
 #include "dodona/error.h"
 #include "dodona/op.h"
 #include "oracle/cases/generate.h"
+#include "tests/errors.h"
 
 namespace dodona {
 namespace {
@@ -136,12 +137,8 @@ TEST(Scratch, OutlivesItsPool) {
 
 TEST(Scratch, WhatCannotBeHadIsAnError) {
   const ScratchPool pool;
-  try {
-    pool.take(std::size_t{1} << 60);
-    FAIL();
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), ErrorCode::out_of_memory) << error.what();
-  }
+  const Error error = helpers::error_from([&] { pool.take(std::size_t{1} << 60); });
+  EXPECT_EQ(error.code(), ErrorCode::out_of_memory) << error.what();
   EXPECT_NE(pool.take(64).as(), nullptr);
 }
 

@@ -9,6 +9,7 @@
 
 #include "dodona/error.h"
 #include "dodona/tensor.h"
+#include "tests/errors.h"
 
 namespace dodona {
 namespace {
@@ -42,13 +43,9 @@ TEST_F(Pages, MoreThanIsLeftIsRefusedBeforeItIsUsed) {
   struct sysinfo machine {};
   ASSERT_EQ(::sysinfo(&machine), 0);
   const auto all = static_cast<std::int64_t>((machine.totalram + machine.totalswap) * machine.mem_unit);
-  try {
-    bytes(all - 64 * mib);
-    FAIL() << "all of the machine's memory was promised";
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), ErrorCode::out_of_memory);
-    EXPECT_NE(std::string(error.what()).find("more memory than is left"), std::string::npos) << error.what();
-  }
+  const Error error = helpers::error_from([&] { bytes(all - 64 * mib); });
+  EXPECT_EQ(error.code(), ErrorCode::out_of_memory);
+  EXPECT_NE(std::string(error.what()).find("more memory than is left"), std::string::npos) << error.what();
 }
 
 TEST_F(Pages, WhatFitsBestIsTaken) {

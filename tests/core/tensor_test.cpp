@@ -7,18 +7,14 @@
 
 #include "core/call.h"
 #include "dodona/error.h"
+#include "tests/errors.h"
 
 namespace dodona {
 namespace {
 
 template <class F>
 ErrorCode code_of(F&& f) {
-  try {
-    f();
-  } catch (const Error& error) {
-    return error.code();
-  }
-  return ErrorCode::unknown_op;
+  return helpers::error_from(f).code();
 }
 
 TEST(Tensor, OwnsAlignedZeroedMemory) {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "dodona/error.h"
+#include "tests/errors.h"
 
 namespace dodona {
 namespace {
@@ -29,14 +30,11 @@ void on_each_road(const Body& body) {
 TEST(ParallelFor, WhatABodyThrowsReachesTheCaller) {
   on_each_road([](const char* road, const auto& run) {
     for (const std::int64_t failing : {0, 499, 999}) {
-      std::string caught;
-      try {
+      const std::string caught = helpers::message_in([&] {
         run(1000, [&](std::int64_t i) {
           if (i == failing) throw Error(ErrorCode::bad_value, "", "x", "is " + std::to_string(i));
         });
-      } catch (const Error& error) {
-        caught = error.what();
-      }
+      });
       EXPECT_EQ(caught, "x is " + std::to_string(failing)) << road;
     }
     EXPECT_THROW(run(100, [](std::int64_t) { throw std::bad_alloc(); }), std::bad_alloc) << road;

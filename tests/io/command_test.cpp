@@ -5,6 +5,7 @@
 #include <chrono>
 
 #include "dodona/error.h"
+#include "tests/errors.h"
 
 namespace dodona::io {
 namespace {
@@ -53,13 +54,9 @@ TEST(Command, OnlyTheEndOfWhatIsPrintedIsKept) {
 }
 
 TEST(Command, AProgramThatIsNotThereIsAnError) {
-  try {
-    Command command({"no-such-program"});
-    FAIL();
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), ErrorCode::bad_option);
-    EXPECT_NE(std::string(error.what()).find("'no-such-program' cannot be started"), std::string::npos) << error.what();
-  }
+  const Error error = helpers::error_from([&] { Command command({"no-such-program"}); });
+  EXPECT_EQ(error.code(), ErrorCode::bad_option);
+  EXPECT_NE(std::string(error.what()).find("'no-such-program' cannot be started"), std::string::npos) << error.what();
   EXPECT_THROW(Command({}), Error);
 }
 

@@ -17,12 +17,14 @@
 #include "dodona/error.h"
 #include "dodona/tensor.h"
 #include "io/bytes.h"
+#include "tests/errors.h"
 #include "tests/temp_folder.h"
 
 namespace dodona::io::testing {
 
 using Buffer = std::vector<std::byte>;
 
+using helpers::expect_error;
 using helpers::read_raw;
 using helpers::TempFolder;
 
@@ -32,19 +34,6 @@ inline Buffer buffer(std::string_view text) {
 
 inline void write_raw(const std::string& path, std::string_view text) {
   std::ofstream(path, std::ios::binary).write(text.data(), static_cast<std::streamsize>(text.size()));
-}
-
-/// `action` must throw an Error of that code whose text contains `part`. Gives the text.
-inline std::string expect_error(const std::function<void()>& action, ErrorCode code, const std::string& part) {
-  try {
-    action();
-  } catch (const Error& error) {
-    EXPECT_STREQ(to_string(error.code()), to_string(code)) << error.what();
-    EXPECT_NE(std::string(error.what()).find(part), std::string::npos) << "in \"" << error.what() << "\" there is no \"" << part << "\"";
-    return error.what();
-  }
-  ADD_FAILURE() << "no error; expected one with \"" << part << "\"";
-  return "";
 }
 
 /// Whatever the input: `action` returns or throws an Error. Any other exception fails the test, and memory errors are the sanitizers'

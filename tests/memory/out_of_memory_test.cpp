@@ -13,6 +13,7 @@
 #include "core/threads.h"
 #include "dodona/c.h"
 #include "failing_new.h"
+#include "tests/errors.h"
 
 namespace dodona {
 namespace {
@@ -122,14 +123,12 @@ TEST(OutOfMemory, InsideAParallelRegionReachesTheCallerOfCAndCpp) {
   }
   EXPECT_STREQ(dodona_last_error_op(), "rmsnorm");
   call.expect_nothing_else_touched("rmsnorm");
-  try {
+  const Error error = helpers::error_from([&] {
     const Failure failure(0, Where::other_threads);
     sweep::run(op, inputs, sweep::exec_of(Mode::golden, 4));
-    FAIL();
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), ErrorCode::out_of_memory);
-    EXPECT_STREQ(error.what(), "rmsnorm: needs more memory than can be had");
-  }
+  });
+  EXPECT_EQ(error.code(), ErrorCode::out_of_memory);
+  EXPECT_STREQ(error.what(), "rmsnorm: needs more memory than can be had");
   EXPECT_EQ(call.run(), DODONA_OK) << "the next call finds everything in order: " << dodona_last_error();
 }
 

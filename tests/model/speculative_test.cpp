@@ -10,6 +10,7 @@
 
 #include "core/random.h"
 #include "dodona/error.h"
+#include "tests/errors.h"
 
 namespace dodona::model {
 namespace {
@@ -227,13 +228,10 @@ TEST(SpeculativeDecoding, SettingsThatNoDraftHasAreRefusedByName) {
   const BigramTarget target(5, 1, 1);
   const BlurredDraft draft(target, 2, 1, 1);
   const auto error_of = [&](SpeculativeSetting setting, std::vector<Tokens> texts = {{1}}, std::int64_t most = room) -> std::string {
-    try {
+    return helpers::message_in([&] {
       SpeculativeDecoder decoder(target, draft, setting, texts, most, {}, in_mode(Mode::fast));
       for (int i = 0; i < 50; ++i) decoder.step({});
-    } catch (const Error& error) {
-      return error.what();
-    }
-    return {};
+    });
   };
   SpeculativeSetting setting;
   setting.draft_tokens = 5;

@@ -15,6 +15,7 @@
 #include "ops/tiles/mma/mma_fp4.h"
 #include "oracle/judge/judge.h"
 #include "quant/swizzle.h"
+#include "tests/errors.h"
 #include "tests/ops/helpers.h"
 #include "tests/quant/step_formats.h"
 
@@ -292,13 +293,10 @@ TEST(GpuModes, UnitsAreLookedUpByGpuAndTypes) {
 
 std::string refusal(const char* line, Mode mode) {
   Arguments arguments = oracle::generate(parse_case_line(line));
-  try {
-    registry().at(parse_case_line(line).op).run(arguments, in_mode(mode));
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), ErrorCode::unsupported);
-    return error.what();
-  }
-  return {};
+  const auto error = helpers::error_in([&] { registry().at(parse_case_line(line).op).run(arguments, in_mode(mode)); });
+  if (!error) return {};
+  EXPECT_EQ(error->code(), ErrorCode::unsupported);
+  return error->what();
 }
 
 TEST(GpuModes, WhatAnOpDoesNotHaveIsRefusedNamingWhatItHas) {

@@ -6,11 +6,13 @@
 #include <vector>
 
 #include "core/case_line.h"
+#include "core/define.h"
 #include "dodona/op.h"
 #include "oracle/cases/case_file.h"
 #include "oracle/cases/generate.h"
 #include "oracle/judge/judge.h"
 #include "quant/element.h"
+#include "tests/errors.h"
 
 namespace dodona::helpers {
 
@@ -51,6 +53,12 @@ inline bool same_bits(const Tensor& a, const Tensor& b) {
   for (std::int64_t i = 0; i < a.elements(); ++i)
     if (quant::get_bits(a, i) != quant::get_bits(b, i)) return false;
   return a.elements() == b.elements();
+}
+
+/// What fast mode says is wrong about a call; nothing where it is right.
+template <class Call>
+std::string error_of(const Call& call, Mode mode = Mode::fast) {
+  return message_in([&] { ops::run(call, in_mode(mode)); });
 }
 
 /// An op called by name on generated arguments.

@@ -5,6 +5,7 @@
 
 #include "core/define.h"
 #include "ops/gemm/cutlass_scaled_fp4_mm.h"
+#include "tests/errors.h"
 #include "tests/ops/helpers.h"
 #include "tests/ops/sweep.h"
 
@@ -36,15 +37,6 @@ std::vector<std::byte> bytes_of(const Prepared& prepared) {
   for (std::int64_t i = 0; i < prepared.parts(); ++i)
     bytes.insert(bytes.end(), prepared.part(i), prepared.part(i) + prepared.bytes() / prepared.parts());
   return bytes;
-}
-
-std::string error_of(const auto& body) {
-  try {
-    body();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "";
 }
 
 class PreparedOps : public EveryOp {};
@@ -114,7 +106,7 @@ TEST(Prepared, PartsPackedOneByOneAreThoseOfTheWhole) {
   for (std::size_t i = 0; i < whole.arguments().size(); ++i) EXPECT_EQ(gathered.arguments()[i].shape, whole.arguments()[i].shape);
 
   const auto refused = [&](const char* words, std::int64_t count, std::vector<Prepared::Place> bad) {
-    const std::string error = error_of([&] { Prepared::gather(count, bad); });
+    const std::string error = helpers::message_in([&] { Prepared::gather(count, bad); });
     EXPECT_NE(error.find(words), std::string::npos) << "'" << error << "'";
   };
   refused("expected at least one", 4, {});
@@ -129,12 +121,13 @@ TEST_P(PreparedOps, OtherModesAndJudgesRefuse) {
   auto [weights, rest] = split(op(), *arguments_of(op(), own_lines(op()).front()));
   rest.prepared = op().pack(weights, exec_of(Mode::fast));
   for (const Mode mode : {Mode::golden, Mode::hopper})
-    EXPECT_NE(error_of([&] {
+    EXPECT_NE(helpers::message_in([&, &rest = rest] {
                 run(op(), rest, exec_of(mode));
               }).find(std::string(name(mode)) + " mode needs the arguments that they stand for: " + weights.tensors.front().first),
               std::string::npos);
   Reference reference;
-  EXPECT_NE(error_of([&] { op().reference(rest, exec_of(Mode::golden), reference); }).find("golden mode needs"), std::string::npos);
+  EXPECT_NE(helpers::message_in([&, &rest = rest] { op().reference(rest, exec_of(Mode::golden), reference); }).find("golden mode needs"),
+            std::string::npos);
 }
 
 TEST_P(PreparedOps, ShapesAreCheckedAgainstWhatWasPacked) {
@@ -148,7 +141,8 @@ TEST_P(PreparedOps, ShapesAreCheckedAgainstWhatWasPacked) {
       shape[d] += 1;
       raw.set(name, Tensor(tensor.dtype(), shape));
       prepared.set(name, *raw.find(name));
-      EXPECT_EQ(error_of([&] { run(op(), prepared, exec_of(Mode::fast)); }), error_of([&] { run(op(), raw, exec_of(Mode::fast)); }));
+      EXPECT_EQ(helpers::message_in([&] { run(op(), prepared, exec_of(Mode::fast)); }),
+                helpers::message_in([&] { run(op(), raw, exec_of(Mode::fast)); }));
     }
 }
 
@@ -156,7 +150,7 @@ TEST_P(PreparedOps, WhatIsPackedIsValidated) {
   const Arguments arguments = *arguments_of(op(), own_lines(op()).front());
   const auto [weights, rest] = split(op(), arguments);
   const auto refused = [&](const Arguments& bad, const std::string& words) {
-    const std::string error = error_of([&] { op().pack(bad, exec_of(Mode::fast)); });
+    const std::string error = helpers::message_in([&] { op().pack(bad, exec_of(Mode::fast)); });
     EXPECT_EQ(error.rfind(std::string(op().name()) + ": ", 0), 0U) << error;
     EXPECT_NE(error.find(words), std::string::npos) << error;
   };
@@ -182,13 +176,14 @@ TEST_P(PreparedOps, WeightsGivenTwiceOrOfAnotherOpAreRefused) {
   auto [weights, rest] = split(op(), arguments);
   Arguments both = arguments;
   both.prepared = rest.prepared = op().pack(weights, exec_of(Mode::fast));
-  EXPECT_NE(error_of([&] { run(op(), both, exec_of(Mode::fast)); }).find("is given, and prepared weights stand for it"), std::string::npos);
-  EXPECT_NE(error_of([&] { op().pack(rest, exec_of(Mode::fast)); }).find("packing needs"), std::string::npos);
+  EXPECT_NE(helpers::message_in([&] { run(op(), both, exec_of(Mode::fast)); }).find("is given, and prepared weights stand for it"),
+            std::string::npos);
+  EXPECT_NE(helpers::message_in([&, &rest = rest] { op().pack(rest, exec_of(Mode::fast)); }).find("packing needs"), std::string::npos);
   for (const auto& other : registry().all()) {
     if (other.get() == &op()) continue;
     Arguments wrong = split(*other, *arguments_of(*other, own_lines(*other).front())).rest;
     wrong.prepared = rest.prepared;
-    EXPECT_NE(error_of([&] {
+    EXPECT_NE(helpers::message_in([&] {
                 run(*other, wrong, exec_of(Mode::fast));
               }).find("prepared holds weights of " + std::string(op().name()) + ", expected those of this op"),
               std::string::npos)
@@ -202,7 +197,7 @@ INSTANTIATE_TEST_SUITE_P(Inventory, PreparedOps,
 
 TEST(Prepared, OpsThatReadTheirArgumentsAsTheyAreSaySo) {
   const Op& rmsnorm = registry().at("rmsnorm");
-  EXPECT_NE(error_of([&] { rmsnorm.pack({}, exec_of(Mode::fast)); }).find("rmsnorm: has nothing to prepare"), std::string::npos);
+  EXPECT_NE(helpers::message_in([&] { rmsnorm.pack({}, exec_of(Mode::fast)); }).find("rmsnorm: has nothing to prepare"), std::string::npos);
   EXPECT_EQ(Prepared().bytes(), 0);
   EXPECT_EQ(Prepared().parts(), 0);
   EXPECT_EQ(Prepared().op(), "");
@@ -214,8 +209,10 @@ TEST(Prepared, WhatContentsOfWeightsForbidNamesTheOp) {
   Tensor scales = weights.find("scales_i8")->clone();
   scales.as<std::int8_t>()[1] = 18;
   weights.set("scales_i8", scales);
-  EXPECT_EQ(
-      error_of([&] { op.pack(weights, exec_of(Mode::fast)); }).rfind("qserve_w4a8_per_group_gemm: scales_i8 holds 18 at element 1", 0), 0U);
+  EXPECT_EQ(helpers::message_in([&] {
+              op.pack(weights, exec_of(Mode::fast));
+            }).rfind("qserve_w4a8_per_group_gemm: scales_i8 holds 18 at element 1", 0),
+            0U);
 }
 
 TEST(Prepared, TypedCallsLeaveTheWeightsUndefined) {

@@ -10,6 +10,7 @@
 #include "dodona/error.h"
 #include "oracle/cases/generate.h"
 #include "quant/element.h"
+#include "tests/errors.h"
 
 namespace dodona::oracle {
 namespace {
@@ -254,14 +255,7 @@ TEST(Judge, ManyFailingElementsCheckTheCallNoMoreOftenThanOne) {
 
 TEST(Judge, WrongNamesTypesAndShapesOfActualOutputsAreErrors) {
   Sample run("rmsnorm T=4 H=64");
-  const auto error = [&](const NamedTensors& outputs) {
-    try {
-      judge(*run.op, run.inputs, outputs, {});
-    } catch (const Error& e) {
-      return std::string(e.what());
-    }
-    return std::string();
-  };
+  const auto error = [&](const NamedTensors& outputs) { return helpers::message_in([&] { judge(*run.op, run.inputs, outputs, {}); }); };
   EXPECT_NE(error({}).find("output is missing"), std::string::npos);
   EXPECT_NE(error({{"output", Tensor(DType::f16, {4, 64})}}).find("has dtype f16, expected bf16"), std::string::npos);
   EXPECT_NE(error({{"output", Tensor(DType::bf16, {4, 63})}}).find("has shape [4, 63], expected [4, 64]"), std::string::npos);

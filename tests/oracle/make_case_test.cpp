@@ -16,6 +16,7 @@
 #include "oracle/cases/generate.h"
 #include "oracle/judge/judge.h"
 #include "quant/element.h"
+#include "tests/errors.h"
 #include "tests/temp_folder.h"
 
 namespace dodona::oracle {
@@ -106,12 +107,8 @@ TEST_F(MakeCase, ACompactFileOfOtherInputsIsRefused) {
   std::string bytes = saved("compact", make_case(parse_case_line("rmsnorm T=4 H=64 --seed 5"), {}, true));
   for (std::size_t at = 0; (at = bytes.find("--seed 5", at)) != std::string::npos;) bytes[at + 7] = '6';
   std::ofstream(path("other"), std::ios::binary) << bytes;
-  try {
-    load_case(path("other"));
-    FAIL();
-  } catch (const Error& error) {
-    EXPECT_NE(std::string(error.what()).find("was made of another in.input"), std::string::npos) << error.what();
-  }
+  const Error error = helpers::error_from([&] { load_case(path("other")); });
+  EXPECT_NE(std::string(error.what()).find("was made of another in.input"), std::string::npos) << error.what();
 }
 
 TEST_F(MakeCase, AnotherContractVersionIsToldFromAChangedFile) {
@@ -121,13 +118,10 @@ TEST_F(MakeCase, AnotherContractVersionIsToldFromAChangedFile) {
     c.digests["out.output"][0] = c.digests["out.output"][0] == '0' ? '1' : '0';
     c.contract_version = version;
     save_case(c, path("changed"));
-    try {
+    return helpers::message_in([&] {
       Case read = load_case(path("changed"));
       complete(read, {});
-    } catch (const Error& error) {
-      return std::string(error.what());
-    }
-    return std::string();
+    });
   };
   EXPECT_NE(refusal(made.contract_version).find("golden mode does not give"), std::string::npos);
   EXPECT_NE(refusal(made.contract_version + 1).find("of the contract"), std::string::npos);

@@ -11,6 +11,7 @@
 #include "dodona/error.h"
 #include "io/safetensors.h"
 #include "quant/element.h"
+#include "tests/errors.h"
 #include "tests/temp_folder.h"
 
 namespace dodona::oracle {
@@ -53,12 +54,7 @@ class Records : public testing::Test {
         file("suite.json", R"({"name": "test", "tensors": )" + std::string(tensors ? "true" : "false") + R"(, "cases": )" + cases + "}"));
   }
   std::string suite_error(const std::string& text) const {
-    try {
-      read_suite(file("bad.json", text));
-    } catch (const Error& error) {
-      return error.what();
-    }
-    return {};
+    return helpers::message_in([&] { read_suite(file("bad.json", text)); });
   }
   /// The record with `from` replaced by `to` everywhere.
   void edit(const std::string& record, const std::string& from, const std::string& to) const {

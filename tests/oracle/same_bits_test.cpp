@@ -6,6 +6,7 @@
 
 #include "dodona/error.h"
 #include "quant/element.h"
+#include "tests/errors.h"
 
 namespace dodona::oracle {
 namespace {
@@ -69,14 +70,7 @@ TEST(SameBits, OfOtherBatchesTheCommonRowsAreCompared) {
 }
 
 TEST(SameBits, OfNothingAreAnError) {
-  const auto refusal = [](const std::vector<NamedTensors>& runs) {
-    try {
-      same_bits(runs);
-    } catch (const Error& error) {
-      return std::string(error.what());
-    }
-    return std::string();
-  };
+  const auto refusal = [](const std::vector<NamedTensors>& runs) { return helpers::message_in([&] { same_bits(runs); }); };
   EXPECT_THAT(refusal({run_of(1)}), testing::HasSubstr("two runs or more"));
   EXPECT_THAT(refusal({run_of(0), run_of(3)}), testing::HasSubstr("no element in common"));
   EXPECT_THAT(refusal({run_of(2), run_of(2, 32)}), testing::HasSubstr("only the first dimension may differ"));

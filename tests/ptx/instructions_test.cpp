@@ -540,7 +540,7 @@ TEST(PtxInstructions, RegistersOf128Bits) {
   EXPECT_TRUE(report.findings.empty()) << report.findings.front().text;
   EXPECT_EQ(b.of_words[0], (Words{3, 4, 1, 2, 1, 2, 3, 4}));
   EXPECT_EQ(b.of_words[1], (Words{3, 4, 1, 2, 1, 2, 3, 4}));
-  EXPECT_EQ(error_of([&] { run(kernel(".reg .b128 %q<2>; add.u64 %d1, %d2, %q1;"), b, 1, 1); }).find("another size") != std::string::npos,
+  EXPECT_EQ(message_in([&] { run(kernel(".reg .b128 %q<2>; add.u64 %d1, %d2, %q1;"), b, 1, 1); }).find("another size") != std::string::npos,
             true);
 }
 

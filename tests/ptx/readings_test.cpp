@@ -29,7 +29,7 @@ TEST(PtxReadings, MachineCodeIsCountedFromEitherDisassembler) {
       ";\n/*0030*/ DFMA R6, R4, R6, R4 ;\n",
       "text");
   EXPECT_EQ(shared_out.at("f").counts, (Counts{{"add.f32", 1}, {"mul.f16x2", 1}, {"add.bf16x2", 1}, {"fma.f64", 1}}));
-  EXPECT_NE(error_of([] { read_sass("hello", "a.txt"); }).find("a.txt"), std::string::npos);
+  EXPECT_NE(message_in([] { read_sass("hello", "a.txt"); }).find("a.txt"), std::string::npos);
 }
 
 /// Which sums of a kernel's body ptxas takes products into, as it did when it was asked (sm_90a, 12.8 and 13.0).
@@ -111,7 +111,7 @@ TEST(PtxReadings, CountsAloneSettleWhatTheyCan) {
   const Readings none = module.readings("apart", {}, {});
   EXPECT_FALSE(none.settled);
   EXPECT_NE(none.said.find("neither machine code nor ptxas"), std::string::npos) << none.said;
-  EXPECT_NE(error_of([&] { module.readings("apart", {}, folder + "none"); }).find("cannot be read"), std::string::npos);
+  EXPECT_NE(message_in([&] { module.readings("apart", {}, folder + "none"); }).find("cannot be read"), std::string::npos);
 }
 
 TEST(PtxReadings, PtxasIsAskedWhereItIsThere) {
@@ -131,7 +131,7 @@ TEST(PtxReadings, PtxasIsAskedWhereItIsThere) {
   EXPECT_TRUE(other.settled && other.open[0].fused) << other.said;
   Toolchain broken = tools;
   broken.ptxas = "/bin/false";
-  EXPECT_NE(error_of([&] { module.readings("apart", broken); }).find("exit status"), std::string::npos);
+  EXPECT_NE(message_in([&] { module.readings("apart", broken); }).find("exit status"), std::string::npos);
 }
 
 TEST(PtxReadings, EachSumMayBeNamed) {

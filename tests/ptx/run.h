@@ -10,6 +10,7 @@
 
 #include "dodona/error.h"
 #include "dodona/ptx.h"
+#include "tests/errors.h"
 
 namespace dodona::ptx {
 
@@ -61,15 +62,6 @@ inline std::vector<std::uint32_t> results(const std::string& body, std::vector<s
   return b.of_words[2];
 }
 
-/// The message of the error that `call` ends in.
-template <class Call>
-std::string error_of(const Call& call) {
-  try {
-    call();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "no error";
-}
+using helpers::message_in;
 
 }  // namespace dodona::ptx

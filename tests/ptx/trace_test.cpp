@@ -95,9 +95,9 @@ TEST(PtxTrace, ABulkCopyMayWriteTheElement) {
 
 TEST(PtxTrace, WhatCannotBeTracedIsSaid) {
   Buffers b{{Words(64), Words(64)}};
-  EXPECT_NE(error_of([&] { traced(kernel("st.global.f32 [%b1], 0f00000000;"), b, 1, 32, 7); }).find("no block writes this element"),
+  EXPECT_NE(message_in([&] { traced(kernel("st.global.f32 [%b1], 0f00000000;"), b, 1, 32, 7); }).find("no block writes this element"),
             std::string::npos);
-  EXPECT_NE(error_of([&] { traced(kernel("ret;"), b, 1, 32, 64); }).find("outside"), std::string::npos);
+  EXPECT_NE(message_in([&] { traced(kernel("ret;"), b, 1, 32, 64); }).find("outside"), std::string::npos);
 }
 
 }  // namespace

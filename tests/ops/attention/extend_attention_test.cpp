@@ -5,6 +5,7 @@
 #include <functional>
 
 #include "dodona/error.h"
+#include "tests/errors.h"
 #include "tests/ops/helpers.h"
 #include "tests/ops/ints.h"
 
@@ -256,24 +257,13 @@ TEST(ExtendAttention, PoolsOfOtherTypesAreErrors) {
   const Extend e{{3}, {5}};
   Arguments a = e.arguments();
   a.set("k_buffer", filled(DType::f16, {slots, 2, 64}, 0));
-  try {
-    run(a, Mode::fast);
-    FAIL();
-  } catch (const Error& error) {
-    EXPECT_NE(std::string(error.what()).find("k_buffer has dtype f16, expected bf16 as q_extend or f8_e4m3"), std::string::npos)
-        << error.what();
-  }
+  const Error error = error_from([&] { run(a, Mode::fast); });
+  EXPECT_NE(std::string(error.what()).find("k_buffer has dtype f16, expected bf16 as q_extend or f8_e4m3"), std::string::npos)
+      << error.what();
 }
 
 TEST(ExtendAttention, MasksThatAreTooShortAndOffsetsThatFallAreErrors) {
-  const auto message = [](const Arguments& a) -> std::string {
-    try {
-      run(a, Mode::fast);
-    } catch (const Error& error) {
-      return error.what();
-    }
-    return "";
-  };
+  const auto message = [](const Arguments& a) -> std::string { return message_in([&] { run(a, Mode::fast); }); };
   const Extend e{{3, 4}, {5, 6}};
   Arguments a = e.arguments();
   e.set_mask(a, causal);

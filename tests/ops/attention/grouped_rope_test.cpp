@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "dodona/error.h"
+#include "tests/errors.h"
 #include "tests/ops/helpers.h"
 
 namespace dodona {
@@ -88,12 +89,8 @@ TEST(GroupedRope, PositionZeroRotatesNothing) {
 TEST(GroupedRope, ATableIsAskedForWithUseRope) {
   Arguments plain = call_of("--without cos_sin_cache --without positions");
   plain.set_attr("use_rope", true);
-  try {
-    op.outputs(plain, in_mode(Mode::fast));
-    FAIL();
-  } catch (const Error& error) {
-    EXPECT_NE(std::string(error.what()).find("cos_sin_cache is missing, expected it with use_rope"), std::string::npos) << error.what();
-  }
+  const Error error = error_from([&] { op.outputs(plain, in_mode(Mode::fast)); });
+  EXPECT_NE(std::string(error.what()).find("cos_sin_cache is missing, expected it with use_rope"), std::string::npos) << error.what();
 }
 
 }  // namespace

@@ -13,6 +13,7 @@
 #include "oracle/cases/generate.h"
 #include "oracle/judge/judge.h"
 #include "quant/element.h"
+#include "tests/errors.h"
 #include "tests/ops/helpers.h"
 #include "tests/ops/ints.h"
 
@@ -70,12 +71,7 @@ oracle::Verdict judged(const Case& c, const Tensor& out) {
 }
 
 std::string error_of(const Case& c) {
-  try {
-    run(c, in_mode(Mode::fast));
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return {};
+  return helpers::message_in([&] { run(c, in_mode(Mode::fast)); });
 }
 
 constexpr Mode both_modes[] = {Mode::golden, Mode::fast};

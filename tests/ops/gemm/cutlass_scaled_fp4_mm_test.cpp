@@ -15,6 +15,7 @@
 #include "quant/e4m3.h"
 #include "quant/element.h"
 #include "quant/swizzle.h"
+#include "tests/errors.h"
 #include "tests/ops/helpers.h"
 
 namespace dodona {
@@ -254,14 +255,7 @@ TEST(CutlassScaledFp4Mm, OneWrongBlockScaleFails) {
 }
 
 TEST(CutlassScaledFp4Mm, SizesThatTheKernelRefusesAreErrors) {
-  const auto error = [](const ops::CutlassScaledFp4Mm& op) {
-    try {
-      ops::run(op, in_mode(Mode::fast));
-    } catch (const Error& e) {
-      return std::string(e.what());
-    }
-    return std::string();
-  };
+  const auto error = [](const ops::CutlassScaledFp4Mm& op) { return helpers::message_in([&] { ops::run(op, in_mode(Mode::fast)); }); };
   EXPECT_NE(error(call(2, 32, 48)).find("K = 48, expected a multiple of 32"), std::string::npos);
   EXPECT_NE(error(call(2, 48, 64)).find("N = 48, expected a multiple of 32"), std::string::npos);
   auto op = call(130, 32, 64);

@@ -9,6 +9,7 @@
 #include "dodona/prepared.h"
 #include "ops/gemm/cutlass_scaled_fp4_mm.h"
 #include "quant/swizzle.h"
+#include "tests/errors.h"
 #include "tests/ops/helpers.h"
 
 namespace dodona {
@@ -119,26 +120,19 @@ TEST(MmFp4, PackedWeightsOfMxfp4GiveTheBitsOfRawOnesWhateverTheirScales) {
 }
 
 TEST(MmFp4, PackedWeightsAreOfOneFormat) {
-  const auto error_of = [](const auto& body) {
-    try {
-      body();
-    } catch (const Error& error) {
-      return std::string(error.what());
-    }
-    return std::string();
-  };
   // Scales of either format have these shapes.
   ops::MmFp4 op = mxfp4(2, 32, 120);
   op.a_descale = op.a_descale.bitcast(DType::u8), op.b_descale = op.b_descale.bitcast(DType::u8);
   ops::MmFp4 weights{.a = {}, .b = op.b, .a_descale = {}, .b_descale = op.b_descale, .alpha = {}, .out = {}};
   weights.use_nvfp4 = false;
-  EXPECT_NE(error_of([&] { ops::prepare(weights, in_mode(Mode::fast)); }).find("mm_fp4: block_size is 16, expected 32"), std::string::npos);
+  EXPECT_NE(message_in([&] { ops::prepare(weights, in_mode(Mode::fast)); }).find("mm_fp4: block_size is 16, expected 32"),
+            std::string::npos);
   weights.block_size = 32;
   const Prepared prepared = ops::prepare(weights, in_mode(Mode::fast));
   op.b = op.b_descale = Tensor();
   op.use_nvfp4 = true, op.block_size = 16;
   EXPECT_NE(
-      error_of([&] { ops::run(op, in_mode(Mode::fast), prepared); }).find("use_nvfp4 is true, expected the format that b was packed in"),
+      message_in([&] { ops::run(op, in_mode(Mode::fast), prepared); }).find("use_nvfp4 is true, expected the format that b was packed in"),
       std::string::npos);
 }
 

@@ -10,6 +10,7 @@
 #include "ops/gemm/linear.h"
 #include "oracle/cases/generate.h"
 #include "quant/element.h"
+#include "tests/errors.h"
 #include "tests/ops/helpers.h"
 
 namespace dodona {
@@ -137,14 +138,7 @@ TEST(SplitK, SplitsOfOtherNamesAreFoundToBeTheSame) {
 }
 
 TEST(SplitK, ASplitThatKDoesNotAllowIsRefusedWithTheRange) {
-  const auto refusal = [](const ops::Linear& op) {
-    try {
-      ops::run(op, in_mode(Mode::hopper));
-    } catch (const Error& error) {
-      return std::string(error.what());
-    }
-    return std::string();
-  };
+  const auto refusal = [](const ops::Linear& op) { return helpers::message_in([&] { ops::run(op, in_mode(Mode::hopper)); }); };
   EXPECT_NE(refusal(call(1, 4, 200, 5)).find("split_k is 5, expected 1 to 4: K = 200 has 4 tiles of 64"), std::string::npos);
   EXPECT_NE(refusal(call(1, 4, 16, 2)).find("expected 1 to 1: K = 16 has 1 tile of 64"), std::string::npos);
   EXPECT_NE(refusal(call(1, 4, 6400, 49)).find("48"), std::string::npos);

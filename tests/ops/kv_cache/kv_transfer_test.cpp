@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "dodona/error.h"
+#include "tests/errors.h"
 #include "tests/ops/helpers.h"
 
 namespace dodona {
@@ -31,12 +32,7 @@ struct Transfer {
     registry().at(name).run(arguments, exec);
   }
   std::string error() const {
-    try {
-      run(in_mode(Mode::fast));
-    } catch (const Error& error) {
-      return error.what();
-    }
-    return {};
+    return message_in([&] { run(in_mode(Mode::fast)); });
   }
 };
 

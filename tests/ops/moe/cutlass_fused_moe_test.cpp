@@ -14,6 +14,7 @@
 #include "quant/e2m1.h"
 #include "quant/nibble.h"
 #include "quant/swizzle.h"
+#include "tests/errors.h"
 #include "tests/ops/helpers.h"
 #include "tests/ops/moe/whole_moe_curve.h"
 
@@ -315,12 +316,8 @@ TEST(CutlassFusedMoe, SumsOfAtomicsInF16MayLeaveItsRangeOnTheWay) {
 
 void expect_refused(const Arguments& inputs, const std::string& argument) {
   Arguments arguments = oracle::runnable(op.op(), inputs);
-  try {
-    op.op().run(arguments, in_mode(Mode::fast));
-    ADD_FAILURE() << "takes a wrong " << argument;
-  } catch (const Error& error) {
-    EXPECT_EQ(error.argument(), argument) << error.what();
-  }
+  const Error error = error_from([&] { op.op().run(arguments, in_mode(Mode::fast)); });
+  EXPECT_EQ(error.argument(), argument) << error.what();
 }
 Arguments with(Arguments arguments, const char* name, const Tensor& tensor) {
   arguments.set(name, tensor);

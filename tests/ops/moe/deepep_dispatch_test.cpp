@@ -6,6 +6,7 @@
 #include "dodona/error.h"
 #include "ops/moe/deepep/deepep_combine.h"
 #include "ops/moe/deepep/deepep_get_dispatch_layout.h"
+#include "tests/errors.h"
 #include "tests/ops/helpers.h"
 
 namespace dodona {
@@ -14,16 +15,6 @@ namespace {
 using namespace helpers;
 
 constexpr Mode modes[] = {Mode::golden, Mode::fast, Mode::hopper};
-
-template <class Op>
-std::string error_of(const Op& op) {
-  try {
-    ops::run(op, in_mode(Mode::fast));
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "none";
-}
 
 /// Two ranks of two experts each; two tokens a rank: both experts of rank 1, nobody; one of each rank, expert 0 twice.
 const Tensor ids = tensor_of(DType::i64, {2, 2, 2}, {3, 2, -1, -1, 1, 2, 0, 0});

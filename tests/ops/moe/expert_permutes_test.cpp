@@ -18,6 +18,7 @@
 #include "ops/moe/permute/deepep_permute_triton_kernel.h"
 #include "ops/moe/permute/ep_scatter.h"
 #include "ops/moe/permute/pre_reorder_for_cutlass_moe.h"
+#include "tests/errors.h"
 #include "tests/ops/helpers.h"
 
 namespace dodona {
@@ -26,16 +27,6 @@ namespace {
 using namespace helpers;
 
 constexpr Mode modes[] = {Mode::golden, Mode::fast, Mode::hopper};
-
-template <class Op>
-std::string error_of(const Op& op, Mode mode = Mode::fast) {
-  try {
-    ops::run(op, in_mode(mode));
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "none";
-}
 
 /// Two tokens of two slots, rows 1, 2, 4, 8 of one column.
 const Tensor rows = tensor_of(DType::bf16, {4, 1}, {1, 2, 4, 8});

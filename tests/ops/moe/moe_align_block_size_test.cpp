@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "dodona/error.h"
+#include "tests/errors.h"
 #include "tests/ops/helpers.h"
 
 namespace dodona {
@@ -83,12 +84,8 @@ TEST(MoeAlignBlockSize, IdsOutOfRangeAndBuffersWithoutRoomAreRefusedByName) {
       {no_block(), "block_size"},
   };
   for (const auto& [op, text] : bad) {
-    try {
-      ops::run(op, in_mode(Mode::fast));
-      ADD_FAILURE() << text;
-    } catch (const Error& error) {
-      EXPECT_NE(std::string(error.what()).find(text), std::string::npos) << error.what();
-    }
+    const Error error = error_from([&op = op] { ops::run(op, in_mode(Mode::fast)); });
+    EXPECT_NE(std::string(error.what()).find(text), std::string::npos) << error.what();
   }
 }
 

@@ -8,6 +8,7 @@
 #include <numeric>
 
 #include "dodona/error.h"
+#include "tests/errors.h"
 #include "tests/ops/helpers.h"
 
 namespace dodona {
@@ -16,15 +17,6 @@ namespace {
 using namespace helpers;
 
 constexpr std::int64_t tokens = 5;
-
-std::string error_of(const ops::SelectExperts& op, Mode mode) {
-  try {
-    ops::run(op, in_mode(mode));
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "none";
-}
 
 ops::SelectExperts grouped(std::int64_t experts, std::int64_t groups, std::int64_t kept, std::int64_t top_k) {
   ops::SelectExperts op;

@@ -14,6 +14,7 @@
 #include "quant/e2m1.h"
 #include "quant/nibble.h"
 #include "quant/swizzle.h"
+#include "tests/errors.h"
 #include "tests/ops/helpers.h"
 
 namespace dodona {
@@ -345,12 +346,8 @@ TEST(WholeMoe, TokensThatComeRoutedGoWhereTheRouterSentThem) {
 
 void expect_refused(const NamedOp& op, const Arguments& inputs, const std::string& argument) {
   Arguments arguments = oracle::runnable(op.op(), inputs);
-  try {
-    op.op().run(arguments, in_mode(Mode::fast));
-    ADD_FAILURE() << op.name << " takes a wrong " << argument;
-  } catch (const Error& error) {
-    EXPECT_EQ(error.argument(), argument) << error.what();
-  }
+  const Error error = error_from([&] { op.op().run(arguments, in_mode(Mode::fast)); });
+  EXPECT_EQ(error.argument(), argument) << error.what();
 }
 
 TEST(WholeMoe, WhatTheLauncherRefusesIsRefusedByName) {

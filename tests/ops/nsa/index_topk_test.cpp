@@ -13,6 +13,7 @@
 #include "ops/nsa/fast_topk_transform_ragged_fused.h"
 #include "ops/nsa/fast_topk_v2.h"
 #include "ops/rows/order/score_order.h"
+#include "tests/errors.h"
 #include "tests/ops/helpers.h"
 
 namespace dodona {
@@ -55,15 +56,6 @@ std::set<std::int64_t> above_the_bound(const Tensor& score, std::int64_t n) {
     if (x[order[static_cast<std::size_t>(k)]] > x[order[topk - 1]]) above.insert(order[static_cast<std::size_t>(k)]);
   return above;
 }
-std::string error_of(const auto& op) {
-  try {
-    ops::run(op, in_mode(Mode::fast));
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return {};
-}
-
 TEST(IndexTopk, ShortRowsAreTheirPositionsInOrderWhateverTheScores) {
   for (const Mode mode : all_modes) {
     const auto op = ops::run(call(filled(DType::f32, {5, 3000}, std::nan("")), {0, -7, 1, 2047, 2048}), in_mode(mode));

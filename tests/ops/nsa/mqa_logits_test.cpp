@@ -7,6 +7,7 @@
 #include "dodona/error.h"
 #include "ops/nsa/fp8_mqa_logits.h"
 #include "ops/nsa/fp8_paged_mqa_logits.h"
+#include "tests/errors.h"
 #include "tests/ops/helpers.h"
 
 namespace dodona {
@@ -133,14 +134,7 @@ TEST(MqaLogits, PagesHoldKeysFirstAndScalesBehindThem) {
 
 TEST(MqaLogits, LengthsAndPagesThatLeadOutsideAreErrors) {
   Paged both = paged_call();
-  const auto error_of = [&] {
-    try {
-      ops::run(both.op, in_mode(Mode::fast));
-    } catch (const Error& error) {
-      return std::string(error.what());
-    }
-    return std::string();
-  };
+  const auto error_of = [&] { return message_in([&] { ops::run(both.op, in_mode(Mode::fast)); }); };
   EXPECT_EQ(error_of(), "");
   both.op.context_lens = ints({200}, {1});
   EXPECT_NE(error_of().find("block_table holds -7 at element 3"), std::string::npos) << error_of();

@@ -13,6 +13,7 @@
 #include "oracle/judge/judge.h"
 #include "quant/element.h"
 #include "quant/swizzle.h"
+#include "tests/errors.h"
 #include "tests/ops/helpers.h"
 #include "tests/ops/ints.h"
 
@@ -46,15 +47,6 @@ ops::ScaledFp4ExpertsQuant call(std::int64_t k = 80, DType type = DType::bf16) {
           .expert_map = {},
           .output = {},
           .output_scales = {}};
-}
-
-std::string error_of(const ops::ScaledFp4ExpertsQuant& op) {
-  try {
-    ops::run(op, in_mode(Mode::fast));
-  } catch (const Error& e) {
-    return e.what();
-  }
-  return {};
 }
 
 std::uint8_t scale(const Tensor& scales, std::int64_t first_row, std::int64_t r, std::int64_t c, std::int64_t k) {
@@ -134,7 +126,7 @@ TEST(ScaledFp4ExpertsQuant, AMapGathersItsRowsFirst) {
   }
   map[3] = 97;
   mapped.expert_map = ints(map);
-  EXPECT_NE(error_of(mapped).find("expert_map holds 97 at element 3"), std::string::npos) << error_of(mapped);
+  EXPECT_NE(helpers::error_of(mapped).find("expert_map holds 97 at element 3"), std::string::npos) << helpers::error_of(mapped);
 }
 
 TEST(ScaledFp4ExpertsQuant, WhatBelongsToNobodyIsZeroAndNotCompared) {
@@ -176,7 +168,7 @@ TEST(ScaledFp4ExpertsQuant, OffsetsThatDoNotFitAreErrors) {
     auto op = call();
     op.expert_offsets = ints(experts);
     op.blockscale_offsets = scales.empty() ? Tensor() : ints(scales);
-    const std::string error = error_of(op);
+    const std::string error = helpers::error_of(op);
     EXPECT_NE(error.find("scaled_fp4_experts_quant: " + text), std::string::npos) << error;
   };
   expect({1, 130, 130, 138}, {}, "expert_offsets holds 1 at element 0, expected 0");

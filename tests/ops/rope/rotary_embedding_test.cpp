@@ -5,6 +5,7 @@
 #include <cmath>
 #include <limits>
 
+#include "tests/errors.h"
 #include "tests/ops/helpers.h"
 
 namespace dodona {
@@ -28,12 +29,7 @@ Values rotated(DType type, const Values& head, const Values& cos_sin, bool is_ne
 }
 
 std::string error_of(const Arguments& inputs) {
-  try {
-    rope.outputs(inputs, in_mode(Mode::fast));
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return {};
+  return message_in([&] { rope.outputs(inputs, in_mode(Mode::fast)); });
 }
 
 TEST(RotaryEmbedding, NeoxPairsHalvesOtherwiseNeighbours) {

@@ -16,6 +16,7 @@
 #include "ops/sampling/top_k_top_p_sampling_from_probs.h"
 #include "ops/sampling/top_p_renorm_prob.h"
 #include "ops/sampling/top_p_sampling_from_probs.h"
+#include "tests/errors.h"
 #include "tests/ops/helpers.h"
 
 namespace dodona {
@@ -131,12 +132,7 @@ TEST(Sampling, ANumberAtTheEndOfATokensShareAllowsItsNeighbourAndNoOther) {
 
 template <class Op>
 std::string error_of(const Op& op, Mode mode) {
-  try {
-    ops::run(op, in_mode(mode));
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "";
+  return message_in([&] { ops::run(op, in_mode(mode)); });
 }
 
 TEST(Sampling, WhatCouldNeverBeDrawnIsRefusedAndNothingIsWritten) {

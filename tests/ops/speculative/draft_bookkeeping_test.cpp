@@ -9,22 +9,13 @@
 #include "ops/speculative/get_target_cache_loc.h"
 #include "ops/speculative/organize_draft_results.h"
 #include "ops/speculative/select_top_k_tokens.h"
+#include "tests/errors.h"
 #include "tests/ops/helpers.h"
 
 namespace dodona {
 namespace {
 
 using namespace helpers;
-
-template <class O>
-std::string error_of(const O& op) {
-  try {
-    ops::run(op, in_mode(Mode::fast));
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return {};
-}
 
 Tensor ints(const Values& values, DType type = DType::i64) {
   return tensor_of(type, {static_cast<std::int64_t>(values.size())}, values);

@@ -9,23 +9,13 @@
 #include "ops/speculative/reconstruct_indices_from_tree_mask.h"
 #include "ops/speculative/segment_packbits.h"
 #include "ops/speculative/verify_tree_greedy.h"
+#include "tests/errors.h"
 #include "tests/ops/helpers.h"
 
 namespace dodona {
 namespace {
 
 using namespace helpers;
-
-/// What a call says is wrong; empty for nothing.
-template <class O>
-std::string error_of(const O& op) {
-  try {
-    ops::run(op, in_mode(Mode::fast));
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return {};
-}
 
 // ---- build_tree_kernel_efficient
 

@@ -10,6 +10,7 @@
 #include "ops/draws/blocked_row.h"
 #include "ops/draws/draw_odds.h"
 #include "ops/speculative/tree_speculative_sampling_target_only.h"
+#include "tests/errors.h"
 #include "tests/ops/helpers.h"
 
 namespace dodona {
@@ -189,12 +190,7 @@ TEST(TreeSpeculativeSampling, ACoinOnABoundaryMayFallEitherWayAndWhatFollowsMust
 
 TEST(TreeSpeculativeSampling, TokensBeyondTheVocabularyAreRefusedWhereALinkLeadsToThem) {
   const auto error_of = [](const Trees& trees) -> std::string {
-    try {
-      ops::run(call(trees, 5, 2), in_mode(Mode::fast));
-    } catch (const Error& error) {
-      return error.what();
-    }
-    return {};
+    return message_in([&] { ops::run(call(trees, 5, 2), in_mode(Mode::fast)); });
   };
   EXPECT_EQ(error_of({{1, 3}, {99, 4, -7}, {1, -1, -1}, {-1, -1, -1}}), "");
   EXPECT_NE(error_of({{1, 3}, {99, 5, -7}, {1, -1, -1}, {-1, -1, -1}}).find("candidates holds 5 at element 1, expected 0 to 4"),
