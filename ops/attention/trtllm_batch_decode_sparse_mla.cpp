@@ -10,16 +10,10 @@ namespace {
 using Call = TrtllmBatchDecodeSparseMla;
 
 MlaDecode decode_of(const Call& op) {
-  return {.q_nope = op.query.slice(3, 0, mla_latent),
-          .q_pe = op.query.slice(3, mla_latent, mla_width),
-          .cache = op.kv_cache.reshape({op.kv_cache.size(0), op.kv_cache.size(-2), mla_width}),
-          .page_table = op.block_tables,
-          .seq_lens = {},
-          .out = op.out,
-          .lse = op.lse,
-          .scale = op.bmm1_scale,
-          .out_scale = op.bmm2_scale,
-          .chosen = true};
+  MlaDecode decode = trtllm_decode(op);
+  decode.lse = op.lse;
+  decode.chosen = true;
+  return decode;
 }
 
 void check(const Call& op) {
@@ -29,10 +23,6 @@ void check(const Call& op) {
                     " as block_tables " + to_string(op.block_tables.shape()) + " has");
   check_trtllm_output(op);
   check_mla_pages(decode_of(op), "block_tables");
-}
-
-void golden(const Call& op, const Exec& exec, Reference* reference) {
-  attention_golden(MlaAttention(decode_of(op)), WeightSum::open, exec, reference);
 }
 
 /// A token that is named twice counts once.
@@ -45,11 +35,7 @@ void golden_with_tokens_once(const Call& op, const Exec& exec, Reference* refere
     for (std::int64_t i = 1; i < count; ++i)
       if (std::find(tokens, tokens + i, tokens[i]) != tokens + i) tokens[i] = -1;
   }
-  attention_golden(MlaAttention(decode), WeightSum::open, exec, reference);
-}
-
-void fast(const Call& op, const Exec& exec) {
-  attention_fast(MlaAttention(decode_of(op)), exec);
+  trtllm_golden(decode, exec, reference);
 }
 
 }  // namespace
@@ -57,21 +43,17 @@ void fast(const Call& op, const Exec& exec) {
 
 namespace dodona {
 std::unique_ptr<Op> op_trtllm_batch_decode_sparse_mla() {
-  return define<ops::TrtllmBatchDecodeSparseMla>({
-      .contract = R"(
+  auto op = ops::trtllm_mla<ops::TrtllmBatchDecodeSparseMla, ops::decode_of>();
+  op.contract = R"(
 As trtllm_batch_decode_with_kv_cache_mla, of which it has the budget, over the tokens of a list in the place of pages: there is no causal mask,
 a token that is named twice counts twice, and a list without tokens gives zeros and -inf. What no list names has no effect. Here an error: a
-token beyond the pool, bmm1_scale that is not positive. Sinks and scales in tensors are not taken.)",
-      .golden = ops::golden,
-      .fast = ops::fast,
-      .check = ops::check,
-      .flops = [](const ops::TrtllmBatchDecodeSparseMla& op) { return ops::attention_flops(ops::MlaAttention(ops::decode_of(op))); },
-      .bytes_read = [](const ops::TrtllmBatchDecodeSparseMla& op) { return ops::MlaAttention(ops::decode_of(op)).bytes_read(); },
-      .mistakes = {{"tokens-once", "a token that the list names twice counts once", ops::golden_with_tokens_once}},
-      .cases = {"B=2 Q=2 N=4 pages=4 P=32 topk=9 --attr bmm1_scale=0.1352337788608801 --attr bmm2_scale=0.5",
-                "B=1 Q=1 N=3 pages=2 P=64 topk=33 workspace_bytes=64 --attr bmm1_scale=0.0005 --attr return_lse=true --dtype query=f8_e4m3 "
-                "--without seq_lens"},
-      .bench_cases = {"B=1 Q=1 N=128 pages=128 P=64 topk=2048 --attr bmm1_scale=0.1352337788608801"},
-  });
+token beyond the pool, bmm1_scale that is not positive. Sinks and scales in tensors are not taken.)";
+  op.check = ops::check;
+  op.mistakes = {{"tokens-once", "a token that the list names twice counts once", ops::golden_with_tokens_once}};
+  op.cases = {"B=2 Q=2 N=4 pages=4 P=32 topk=9 --attr bmm1_scale=0.1352337788608801 --attr bmm2_scale=0.5",
+              "B=1 Q=1 N=3 pages=2 P=64 topk=33 workspace_bytes=64 --attr bmm1_scale=0.0005 --attr return_lse=true --dtype query=f8_e4m3 "
+              "--without seq_lens"};
+  op.bench_cases = {"B=1 Q=1 N=128 pages=128 P=64 topk=2048 --attr bmm1_scale=0.1352337788608801"};
+  return define<ops::TrtllmBatchDecodeSparseMla>(std::move(op));
 }
 }  // namespace dodona

@@ -12,15 +12,10 @@ std::int64_t page_size_of(const TrtllmBatchDecodeWithKvCacheMla& op) {
 }
 
 MlaDecode decode_of(const TrtllmBatchDecodeWithKvCacheMla& op) {
-  return {.q_nope = op.query.slice(3, 0, mla_latent),
-          .q_pe = op.query.slice(3, mla_latent, mla_width),
-          .cache = op.kv_cache.reshape({op.kv_cache.size(0), page_size_of(op), mla_width}),
-          .page_table = op.block_tables,
-          .seq_lens = op.seq_lens,
-          .out = op.out,
-          .lse = op.lse,
-          .scale = op.bmm1_scale,
-          .out_scale = op.bmm2_scale};
+  MlaDecode decode = trtllm_decode(op);
+  decode.seq_lens = op.seq_lens;
+  decode.lse = op.lse;
+  return decode;
 }
 
 void check(const TrtllmBatchDecodeWithKvCacheMla& op) {
@@ -32,25 +27,17 @@ void check(const TrtllmBatchDecodeWithKvCacheMla& op) {
   check_mla_pages(decode_of(op), "block_tables");
 }
 
-void golden(const TrtllmBatchDecodeWithKvCacheMla& op, const Exec& exec, Reference* reference) {
-  attention_golden(MlaAttention(decode_of(op)), WeightSum::open, exec, reference);
-}
-
 void golden_without_mask(const TrtllmBatchDecodeWithKvCacheMla& op, const Exec& exec, Reference* reference) {
   MlaDecode decode = decode_of(op);
   decode.causal = false;
-  attention_golden(MlaAttention(decode), WeightSum::open, exec, reference);
+  trtllm_golden(decode, exec, reference);
 }
 
 /// How far a request's queries see is made of its first one.
 void golden_as_first(const TrtllmBatchDecodeWithKvCacheMla& op, const Exec& exec, Reference* reference) {
   MlaDecode decode = decode_of(op);
   decode.as_first = true;
-  attention_golden(MlaAttention(decode), WeightSum::open, exec, reference);
-}
-
-void fast(const TrtllmBatchDecodeWithKvCacheMla& op, const Exec& exec) {
-  attention_fast(MlaAttention(decode_of(op)), exec);
+  trtllm_golden(decode, exec, reference);
 }
 
 }  // namespace
@@ -58,8 +45,8 @@ void fast(const TrtllmBatchDecodeWithKvCacheMla& op, const Exec& exec) {
 
 namespace dodona {
 std::unique_ptr<Op> op_trtllm_batch_decode_with_kv_cache_mla() {
-  return define<ops::TrtllmBatchDecodeWithKvCacheMla>({
-      .contract = R"(
+  auto op = ops::trtllm_mla<ops::TrtllmBatchDecodeWithKvCacheMla, ops::decode_of>();
+  op.contract = R"(
 As cutlass_mla_decode, with weights rounded to the cache's type, and open whether they are added up before or after it: fp32
 scores and softmax, fp32 sums, times the reciprocal of the sum of the weights and bmm2_scale, one rounding to bf16 whatever the
 inputs, or to f16 where queries and output have it. Budget as there, with the share 2^-4 for e4m3 (weights below 2^-6 of the largest: 2^-10 of that, and never more than
@@ -69,23 +56,19 @@ log2 of the sum of exp(score - m), about m the largest score; budget: what the s
 the value, 2^-21. A query before the first key (a sequence shorter than Q) gives zeros and -inf. Here an error: a sequence of 0
 tokens (upstream's output is unspecified), one beyond the table, a page in use out of range (upstream reads wherever it points;
 the table's rest is not looked at), bmm1_scale that is not positive. Sparse attention, sinks and scales in tensors are not
-taken. An extension of this library, not upstream: f32 queries and cache, with unrounded weights, and f32 output.)",
-      .contract_version = 3,
-      .golden = ops::golden,
-      .fast = ops::fast,
-      .check = ops::check,
-      .flops = [](const ops::TrtllmBatchDecodeWithKvCacheMla& op) { return ops::attention_flops(ops::MlaAttention(ops::decode_of(op))); },
-      .bytes_read = [](const ops::TrtllmBatchDecodeWithKvCacheMla& op) { return ops::MlaAttention(ops::decode_of(op)).bytes_read(); },
-      .mistakes = {{"mask-left-out", "every query sees all tokens of its request", ops::golden_without_mask},
-                   {"extent-of-first-query", "every query of a request sees what its first query does", ops::golden_as_first}},
-      .cases = {"B=2 Q=2 N=4 pages=11 P=32 W=5 --attr bmm1_scale=0.1352337788608801 --attr bmm2_scale=0.5",
-                "B=1 Q=1 N=3 pages=2 P=32 W=1 --attr bmm1_scale=0.0005 --dtype query=f8_e4m3",
-                "B=2 Q=2 N=13 pages=11 P=32 W=5 workspace_bytes=64 --attr bmm1_scale=0.1352337788608801 --attr return_lse=true",
-                "B=1 Q=2 N=2 pages=2 P=32 W=1 --attr bmm1_scale=0.0005 --attr return_lse=true --dtype query=f8_e4m3",
-                "B=1 Q=1 N=192 pages=2 P=32 W=1 --attr bmm1_scale=0.1352337788608801"},
-      .bench_cases = {"B=1 Q=1 N=128 pages=64 P=64 W=64 --attr bmm1_scale=0.1352337788608801",
-                      "B=1 Q=1 N=128 pages=64 P=64 W=64 --attr bmm1_scale=0.0005 --dtype query=f8_e4m3",
-                      "B=4 Q=2 N=128 pages=64 P=64 W=16 --attr bmm1_scale=0.1352337788608801"},
-  });
+taken. An extension of this library, not upstream: f32 queries and cache, with unrounded weights, and f32 output.)";
+  op.contract_version = 3;
+  op.check = ops::check;
+  op.mistakes = {{"mask-left-out", "every query sees all tokens of its request", ops::golden_without_mask},
+                 {"extent-of-first-query", "every query of a request sees what its first query does", ops::golden_as_first}};
+  op.cases = {"B=2 Q=2 N=4 pages=11 P=32 W=5 --attr bmm1_scale=0.1352337788608801 --attr bmm2_scale=0.5",
+              "B=1 Q=1 N=3 pages=2 P=32 W=1 --attr bmm1_scale=0.0005 --dtype query=f8_e4m3",
+              "B=2 Q=2 N=13 pages=11 P=32 W=5 workspace_bytes=64 --attr bmm1_scale=0.1352337788608801 --attr return_lse=true",
+              "B=1 Q=2 N=2 pages=2 P=32 W=1 --attr bmm1_scale=0.0005 --attr return_lse=true --dtype query=f8_e4m3",
+              "B=1 Q=1 N=192 pages=2 P=32 W=1 --attr bmm1_scale=0.1352337788608801"};
+  op.bench_cases = {"B=1 Q=1 N=128 pages=64 P=64 W=64 --attr bmm1_scale=0.1352337788608801",
+                    "B=1 Q=1 N=128 pages=64 P=64 W=64 --attr bmm1_scale=0.0005 --dtype query=f8_e4m3",
+                    "B=4 Q=2 N=128 pages=64 P=64 W=16 --attr bmm1_scale=0.1352337788608801"};
+  return define<ops::TrtllmBatchDecodeWithKvCacheMla>(std::move(op));
 }
 }  // namespace dodona

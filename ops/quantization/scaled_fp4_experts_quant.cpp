@@ -137,14 +137,10 @@ void golden(const ScaledFp4ExpertsQuant& op, const Exec& exec, Reference* refere
   for (const GoldenOutput* out : {&codes, &scales}) out->make_open();
   const std::int64_t columns = op.input_tensor.size(1);
   for (std::int64_t i = rows_of(op) * columns; i < op.output.size(0) * columns; ++i) codes.leave_open(i);
-  std::vector<std::uint8_t> used(static_cast<std::size_t>(op.output_scales.elements()));
-  const auto begin = scale_rows_of(op);
-  for (std::int64_t r = 0; r < rows_of(op); ++r) {
-    const Fp4QuantRow row = row_of(op, begin, r);
-    for (std::int64_t c = 0; c < row.blocks; ++c) used[static_cast<std::size_t>(row.scale_of(c))] = 1;
-  }
-  for (std::size_t i = 0; i < used.size(); ++i)
-    if (used[i] == 0) scales.leave_open(static_cast<std::int64_t>(i));
+  leave_other_scales_open(scales, op.output_scales.elements(), [&](const auto& body) {
+    const auto begin = scale_rows_of(op);
+    for (std::int64_t r = 0; r < rows_of(op); ++r) body(row_of(op, begin, r));
+  });
   for_each_row(op, exec, [&](const Fp4QuantRow& row) { put_fp4_row(row, codes, scales, rule); });
 }
 

@@ -187,9 +187,26 @@ inline const std::string grouped_fp8_contract = R"(
 Expert e multiplies its rows with its weight as fp8_blockwise_scaled_mm does, each output by the sum that follows; rows of no expert are
 unspecified (outside of golden mode zero), and nothing of an expert without rows is read. )";
 
-inline const std::vector<std::string> grouped_fp8_cases = {"M=9 N=128 K=256 E=3", "M=11 N=256 K=256 E=2 --attr out_dtype=f16",
-                                                           "M=13 N=128 K=384 E=4 --dist wide-exponent",
-                                                           "M=70 N=128 K=128 E=2 --with problem_sizes --with stride_a --with stride_b"};
-inline const std::vector<std::string> grouped_fp8_bench_cases = {"M=8 N=4096 K=7168 E=9", "M=64 N=4096 K=7168 E=9"};
+/// All of an op that is such products, but hopper mode, and of its contract the words on it; `test` is upstream's. `Op` names the strides
+/// of its output: out_stride and out_strides().
+template <class Op>
+Implementation<Op> grouped_fp8_op(const char* test, const char* hopper_words) {
+  Implementation<Op> all;
+  all.contract = grouped_fp8_contract + block_scaled_sum_contract + hopper_words;
+  all.golden = grouped_fp8_golden<Op>;
+  all.fast = grouped_fp8_fast<Op>;
+  all.prepare = grouped_fp8_prepared<Op>();
+  all.make_inputs = [](Op& op, std::uint64_t seed) { make_grouped_fp8_inputs(op, op.out_strides(), seed); };
+  all.check = [](const Op& op) { check_grouped_fp8(op, Op::out_stride, op.out_strides()); };
+  all.flops = grouped_fp8_flops<Op>;
+  all.bytes_read = grouped_fp8_bytes<Op>;
+  all.mistakes = grouped_fp8_mistakes<Op>();
+  all.customary = {{"*", CustomaryKind::cosine, 0, 0.999, test}};
+  all.cases = {"M=9 N=128 K=256 E=3", "M=11 N=256 K=256 E=2 --attr out_dtype=f16", "M=13 N=128 K=384 E=4 --dist wide-exponent",
+               "M=70 N=128 K=128 E=2 --with problem_sizes --with stride_a --with stride_b",
+               std::string("M=5 N=128 K=256 E=3 --with ") + Op::out_stride};
+  all.bench_cases = {"M=8 N=4096 K=7168 E=9", "M=64 N=4096 K=7168 E=9"};
+  return all;
+}
 
 }  // namespace dodona::ops

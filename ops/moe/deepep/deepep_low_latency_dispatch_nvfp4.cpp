@@ -48,18 +48,15 @@ void quantize(const Dispatch& out, const DealtRows& rows, const Exec& exec, Refe
   codes.make_open();
   scales.make_open();
   const std::int64_t width = out.x.size(2);
-  std::vector<std::uint8_t> used(static_cast<std::size_t>(out.packed_recv_x_scales.elements()), 0);
-  for (std::size_t row = 0; row < rows.token.size(); ++row) {
-    const auto at = static_cast<std::int64_t>(row);
-    if (rows.token[row] < 0) {
-      for (std::int64_t i = at * width; i < (at + 1) * width; ++i) codes.leave_open(i);
-      continue;
+  leave_other_scales_open(scales, out.packed_recv_x_scales.elements(), [&](const auto& body) {
+    for (std::size_t row = 0; row < rows.token.size(); ++row) {
+      const auto at = static_cast<std::int64_t>(row);
+      if (rows.token[row] >= 0)
+        body(row_of(out, at, rows.token[row]));
+      else
+        for (std::int64_t i = at * width; i < (at + 1) * width; ++i) codes.leave_open(i);
     }
-    const Fp4QuantRow quantized = row_of(out, at, rows.token[row]);
-    for (std::int64_t c = 0; c < quantized.blocks; ++c) used[static_cast<std::size_t>(quantized.scale_of(c))] = 1;
-  }
-  for (std::size_t i = 0; i < used.size(); ++i)
-    if (used[i] == 0) scales.leave_open(static_cast<std::int64_t>(i));
+  });
   for_each_row(out, rows, exec, [&](const Fp4QuantRow& row) { put_fp4_row(row, codes, scales, rule); });
 }
 

@@ -7,14 +7,6 @@ namespace {
 
 using Call = EsFp8BlockwiseScaledGroupedMm;
 
-void check(const Call& op) {
-  check_grouped_fp8(op, "stride_d", op.stride_d);
-}
-
-void make_inputs(Call& op, std::uint64_t seed) {
-  make_grouped_fp8_inputs(op, op.stride_d, seed);
-}
-
 /// Experts with at most so many rows are multiplied with their operands swapped.
 constexpr std::int64_t swapped_rows = 64;
 
@@ -30,25 +22,10 @@ void hopper(const Call& op, const Exec& exec) {
 
 namespace dodona {
 std::unique_ptr<Op> op_es_fp8_blockwise_scaled_grouped_mm() {
-  using Call = ops::EsFp8BlockwiseScaledGroupedMm;
-  auto cases = ops::grouped_fp8_cases;
-  cases.emplace_back("M=5 N=128 K=256 E=3 --with stride_d");
-  return define<Call>({
-      .contract = ops::grouped_fp8_contract + ops::block_scaled_sum_contract + R"(
+  auto op = ops::grouped_fp8_op<ops::EsFp8BlockwiseScaledGroupedMm>("sgl-kernel/tests/test_es_fp8_blockwise_moe.py", R"(
  Hopper mode: experts with more than 64 rows by that formula, K in one chain of blocks; those with fewer multiply with one scale after the
-other, acc = fma(fl32(t * scale_b), scale_a, acc).)",
-      .golden = ops::grouped_fp8_golden<Call>,
-      .fast = ops::grouped_fp8_fast<Call>,
-      .hopper = ops::hopper,
-      .prepare = ops::grouped_fp8_prepared<Call>(),
-      .make_inputs = ops::make_inputs,
-      .check = ops::check,
-      .flops = ops::grouped_fp8_flops<Call>,
-      .bytes_read = ops::grouped_fp8_bytes<Call>,
-      .mistakes = ops::grouped_fp8_mistakes<Call>(),
-      .customary = {{"*", CustomaryKind::cosine, 0, 0.999, "sgl-kernel/tests/test_es_fp8_blockwise_moe.py"}},
-      .cases = cases,
-      .bench_cases = ops::grouped_fp8_bench_cases,
-  });
+other, acc = fma(fl32(t * scale_b), scale_a, acc).)");
+  op.hopper = ops::hopper;
+  return define<ops::EsFp8BlockwiseScaledGroupedMm>(std::move(op));
 }
 }  // namespace dodona

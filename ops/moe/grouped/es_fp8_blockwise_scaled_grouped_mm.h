@@ -13,8 +13,11 @@ struct EsFp8BlockwiseScaledGroupedMm {
   static constexpr OpInfo info{"es_fp8_blockwise_scaled_grouped_mm", Category::moe, Source::sgl_kernel};
   void describe(auto& op) {
     op.signature("output, a, b, scales_a, scales_b, stride_a, stride_b, stride_d, problem_sizes, expert_offsets, workspace=");
-    describe_grouped_fp8(op, *this, "stride_d", stride_d);
+    describe_grouped_fp8(op, *this, out_stride, stride_d);
   }
+
+  static constexpr const char* out_stride = "stride_d";
+  const Tensor& out_strides() const { return stride_d; }
 };
 
 }  // namespace dodona::ops

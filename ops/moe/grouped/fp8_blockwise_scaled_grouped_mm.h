@@ -15,8 +15,11 @@ struct Fp8BlockwiseScaledGroupedMm {
     op.signature(
         "output, a_ptrs=, b_ptrs=, out_ptrs=, a_scales_ptrs=, b_scales_ptrs=, a, b, scales_a, scales_b, stride_a, stride_b, stride_c, "
         "layout_sfa=, layout_sfb=, problem_sizes, expert_offsets, workspace=");
-    describe_grouped_fp8(op, *this, "stride_c", stride_c);
+    describe_grouped_fp8(op, *this, out_stride, stride_c);
   }
+
+  static constexpr const char* out_stride = "stride_c";
+  const Tensor& out_strides() const { return stride_c; }
 };
 
 }  // namespace dodona::ops

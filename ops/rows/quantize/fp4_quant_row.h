@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <vector>
 
 #include "ops/base/golden_output.h"
 
@@ -36,6 +37,16 @@ enum class Fp4Rule {
 void put_fp4_row(const Fp4QuantRow& row, const GoldenOutput& codes, const GoldenOutput& scales, Fp4Rule rule = Fp4Rule::right);
 /// Codes follow from the scale that was stored: those of other scales than golden mode's are put anew.
 void condition_fp4_row(const Fp4QuantRow& row, const std::uint8_t* stored_scales, const GoldenOutput& codes);
+/// Scales that no row has are open. `for_each_row(body)` calls body(row) for every row, one after the other.
+template <class ForEachRow>
+void leave_other_scales_open(const GoldenOutput& scales, std::int64_t count, const ForEachRow& for_each_row) {
+  std::vector<bool> used(static_cast<std::size_t>(count));
+  for_each_row([&](const Fp4QuantRow& row) {
+    for (std::int64_t c = 0; c < row.blocks; ++c) used[static_cast<std::size_t>(row.scale_of(c))] = true;
+  });
+  for (std::int64_t i = 0; i < count; ++i)
+    if (!used[static_cast<std::size_t>(i)]) scales.leave_open(i);
+}
 /// Golden mode's codes and scales, without its slack.
 void plain_fp4_row(const Fp4QuantRow& row, std::uint8_t* codes, std::uint8_t* scales);
 /// The H200's bits, zero_by_amax excepted; NVFP4 of bf16 and f16.

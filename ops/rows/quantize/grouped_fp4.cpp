@@ -90,16 +90,12 @@ void clear(const GroupedFp4& op) {
 void golden_grouped_fp4(const GroupedFp4& op, const Exec& exec, Reference* reference, Fp4Rule rule) {
   const GoldenOutput codes(op.output, reference, "output", f4_e2m1), scales(op.output_scales, reference, "output_scales");
   for (const GoldenOutput* out : {&codes, &scales}) out->make_open();
-  std::vector<std::uint8_t> used(static_cast<std::size_t>(op.output_scales.elements()));
-  for (std::int64_t g = 0; g < op.groups(); ++g) {
-    for (std::int64_t r = 0; r < kept(op, g); ++r) {
-      const Fp4QuantRow row = row_of(op, g, r);
-      for (std::int64_t c = 0; c < row.blocks; ++c) used[static_cast<std::size_t>(row.scale_of(c))] = 1;
-    }
+  for (std::int64_t g = 0; g < op.groups(); ++g)
     for (std::int64_t i = (g * op.rows() + kept(op, g)) * op.columns(); i < (g + 1) * op.rows() * op.columns(); ++i) codes.leave_open(i);
-  }
-  for (std::size_t i = 0; i < used.size(); ++i)
-    if (used[i] == 0) scales.leave_open(static_cast<std::int64_t>(i));
+  leave_other_scales_open(scales, op.output_scales.elements(), [&](const auto& body) {
+    for (std::int64_t g = 0; g < op.groups(); ++g)
+      for (std::int64_t r = 0; r < kept(op, g); ++r) body(row_of(op, g, r));
+  });
   for_each_row(op, exec, [&](const Fp4QuantRow& row) { put_fp4_row(row, codes, scales, rule); });
 }
 

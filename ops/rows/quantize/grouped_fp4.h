@@ -55,4 +55,28 @@ void fast_grouped_fp4(const GroupedFp4& op, const Exec& exec);
 /// Without silu.
 void hopper_grouped_fp4(const GroupedFp4& op, const Exec& exec);
 
+template <class Op, bool silu, Fp4Rule rule>
+void golden_grouped_fp4_of(const Op& op, const Exec& exec, Reference* reference) {
+  golden_grouped_fp4(grouped_fp4(op, silu), exec, reference, rule);
+}
+
+/// All of an op that is such a call, but its contract.
+template <class Op, bool silu>
+Implementation<Op> grouped_fp4_op() {
+  Implementation<Op> all;
+  all.golden = golden_grouped_fp4_of<Op, silu, Fp4Rule::right>;
+  all.fast = [](const Op& op, const Exec& exec) { fast_grouped_fp4(grouped_fp4(op, silu), exec); };
+  if constexpr (!silu) all.hopper = [](const Op& op, const Exec& exec) { hopper_grouped_fp4(grouped_fp4(op, silu), exec); };
+  all.condition = [](const Op& actual, const Exec& exec, Reference& reference) {
+    condition_grouped_fp4(grouped_fp4(actual, silu), exec, reference);
+  };
+  all.mistakes = {{"maximum-without-magnitude", "the maximum is taken of values, not of magnitudes",
+                   golden_grouped_fp4_of<Op, silu, Fp4Rule::maximum_without_magnitude>},
+                  {"scale-not-rounded", "codes are made with the scale as it was before its own rounding",
+                   golden_grouped_fp4_of<Op, silu, Fp4Rule::scale_not_rounded>}};
+  all.cases = {"L=4 M=33 K=80", "L=3 M=130 K=32 --dtype input_tensor=f16", "L=2 M=5 K=272 --dist wide-exponent"};
+  all.bench_cases = {"L=8 M=64 K=2048"};
+  return all;
+}
+
 }  // namespace dodona::ops

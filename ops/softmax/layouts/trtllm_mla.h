@@ -29,6 +29,34 @@ void describe_trtllm_widths(auto& op, Op& fields) {
   op.attr("max_seq_len", fields.max_seq_len, at_least(0)).ignored().doc("bound of seq_lens for scheduling, without effect on values");
 }
 
+/// A call whose query and cache are whole rows of 576, with the scales of its attributes.
+template <class Op>
+MlaDecode trtllm_decode(const Op& op) {
+  return {.q_nope = op.query.slice(3, 0, mla_latent),
+          .q_pe = op.query.slice(3, mla_latent, mla_width),
+          .cache = op.kv_cache.reshape({op.kv_cache.size(0), op.kv_cache.size(-2), mla_width}),
+          .page_table = op.block_tables,
+          .out = op.out,
+          .scale = op.bmm1_scale,
+          .out_scale = op.bmm2_scale};
+}
+
+/// Whether weights are added up before or after their rounding is open.
+inline void trtllm_golden(const MlaDecode& decode, const Exec& exec, Reference* reference) {
+  attention_golden(MlaAttention(decode), WeightSum::open, exec, reference);
+}
+
+/// What runs such calls, and what they cost; `decode_of` says what lies where.
+template <class Op, MlaDecode (*decode_of)(const Op&)>
+Implementation<Op> trtllm_mla() {
+  Implementation<Op> all;
+  all.golden = [](const Op& op, const Exec& exec, Reference* reference) { trtllm_golden(decode_of(op), exec, reference); };
+  all.fast = [](const Op& op, const Exec& exec) { attention_fast(MlaAttention(decode_of(op)), exec); };
+  all.flops = [](const Op& op) { return attention_flops(MlaAttention(decode_of(op))); };
+  all.bytes_read = [](const Op& op) { return MlaAttention(decode_of(op)).bytes_read(); };
+  return all;
+}
+
 /// The type of the output and both scales, where bmm2_scale is the output's.
 template <class Op>
 void check_trtllm_output(const Op& op) {
