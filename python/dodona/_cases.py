@@ -9,7 +9,7 @@ from typing import Any, Mapping
 import numpy as np
 
 from ._arrays import CODES, Slot, Typed, dtypes_of, listed, made_tensors
-from ._library import OUTCOMES, BadType, BadValue, Handle, check as check_status, exec_bytes, fail, lib, made, mode_of, path_bytes, text_bytes
+from ._library import OUTCOMES, BadType, BadValue, Handle, check as check_status, exec_bytes, fail, lib, made, mode_of, number_of, path_bytes, text_bytes, whole_of
 from ._ops import function, plan_of
 
 
@@ -167,25 +167,28 @@ class Case:
         the well-known mistake behind a failure. sample: judge at most so many rows of each output (elements along its last dimension), chosen
         at random by sample_seed; golden mode of attention computes no more, and the verdict says which share was judged."""
         packed, keep = self._packed(self._named(outputs, named))
-        how = exec_bytes(mode_of(mode, gpu) or "golden", threads)
-        if sample is not None and explain:
+        how = exec_bytes(mode_of("golden" if mode is None and gpu is None else mode, gpu), threads)
+        seconds = number_of(explain, "explain")
+        if sample is not None and seconds:
             raise fail("is given, expected none with sample", kind=BadValue, code="bad_option", argument="explain")
+
+        rows, seed = 0 if sample is None else whole_of(sample, "sample", 1), whole_of(sample_seed, "sample_seed", 0)
 
         def judged(place: Any) -> int:
             held = (self._handle.value, b"".join(packed), len(packed), how)
             if sample is None:
-                return lib.dodona_case_explain(*held, float(explain), place)
-            return lib.dodona_case_sample(*held, sample, sample_seed, place)
+                return lib.dodona_case_explain(*held, seconds, place)
+            return lib.dodona_case_sample(*held, rows, seed, place)
 
         return Verdict(made(judged, lib.dodona_verdict_free), self)
 
     def whose(self, outputs: Any = None, /, *, threads: int | None = None, seconds: float = 60, **named: Any) -> Whose:
         """Which schedule of the op (split_k, accumulator, kernel...; the machine) gives these outputs to the bit? Outputs as for check()."""
         packed, keep = self._packed(self._named(outputs, named))
-        how = exec_bytes(None, threads)
+        how, limit = exec_bytes(None, threads), number_of(seconds, "seconds")
         return Whose(
             made(
-                lambda place: lib.dodona_case_whose(self._handle.value, b"".join(packed), len(packed), how, float(seconds), place),
+                lambda place: lib.dodona_case_whose(self._handle.value, b"".join(packed), len(packed), how, limit, place),
                 lib.dodona_whose_free,
             )
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import json
+import operator
 import os
 from ctypes import POINTER, c_char_p, c_double, c_int, c_size_t, c_ssize_t, c_void_p
 from pathlib import Path
@@ -235,6 +236,25 @@ def mode_of(mode: str | None, gpu: str | None) -> str | None:
     if mode is not None and mode != GPUS[gpu]:
         raise fail(f"{gpu!r} is {GPUS[gpu]} mode, but mode asks for {mode}", code="bad_option", argument="gpu")
     return GPUS[gpu]
+
+
+def number_of(value: Any, argument: str) -> float:
+    """A number that stands for seconds and the like."""
+    try:
+        return float(value)
+    except (TypeError, ValueError, OverflowError):
+        raise fail(f"is {str(value)[:40]!r}, expected a number", kind=BadType, argument=argument) from None
+
+
+def whole_of(value: Any, argument: str, least: int) -> int:
+    """A whole number that size_t holds."""
+    try:
+        whole = operator.index(value)
+    except TypeError:
+        raise fail(f"is {type(value).__name__}, expected a whole number", kind=BadType, argument=argument) from None
+    if not least <= whole < 2**63:
+        raise fail(f"must be a whole number from {least} on, got {whole}", code="bad_option", argument=argument)
+    return whole
 
 
 def exec_bytes(mode: str | None, threads: int | None, default: str = "fast") -> bytes | None:

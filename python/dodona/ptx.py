@@ -27,7 +27,7 @@ from typing import Any, Iterable, Sequence
 import numpy as np
 
 from ._arrays import _device_copies, is_torch
-from ._library import BadType, Error, Handle, check, fail, lib
+from ._library import BadType, Error, Handle, check, fail, lib, path_bytes
 
 _MEMORY, _VALUE, _TENSOR_MAP = 3, 1, 2
 _READ_ONLY, _UNINITIALISED = 1, 2
@@ -368,7 +368,7 @@ def _three(sizes: Any, name: str) -> Any:
 def _text_of(source: Any) -> tuple[str, str]:
     if isinstance(source, str) and ("\n" in source or ".version" in source):
         return source, "ptx"
-    path = Path(os.fspath(source))
+    path = Path(os.fsdecode(path_bytes(source, "source")))
     try:
         return path.read_text(encoding="utf-8", errors="replace"), str(path)
     except OSError as error:

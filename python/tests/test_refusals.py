@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import dodona
+import dodona.ptx
 
 LINE = "rmsnorm T=2 H=8"
 
@@ -23,6 +24,15 @@ LINE = "rmsnorm T=2 H=8"
         (lambda: dodona.rmsnorm(np.zeros((2, 8), np.float32), np.ones(8, np.float32), weight_order="fused\0x"), "weight_order"),
         (lambda: dodona.same_bits(np.zeros(2), np.zeros(2), names=[1, 2]), "names"),
         (lambda: dodona.same_bits(2**63), "output"),
+        (lambda: dodona.check(LINE, mode=np.zeros((2, 2))), "mode"),
+        (lambda: dodona.check(LINE, explain="soon"), "explain"),
+        (lambda: dodona.check(LINE, explain=np.zeros((2, 2))), "explain"),
+        (lambda: dodona.check(LINE, sample="few"), "sample"),
+        (lambda: dodona.check(LINE, sample=-1), "sample"),
+        (lambda: dodona.check(LINE, sample=1, sample_seed=-1), "sample_seed"),
+        (lambda: dodona.whose("linear T=2 N=8 K=256", seconds=[]), "seconds"),
+        (lambda: dodona.ptx.Module("a\0b"), "source"),
+        (lambda: dodona.ptx.Module(3), "source"),
         (lambda: dodona.gather(2, 1), "parts"),
         (lambda: dodona.gather(2, {0: 1}), "parts"),
         (lambda: dodona.layer(preset="tiny", kv_len=object()), "kv_len"),
