@@ -29,7 +29,7 @@ foreach(header IN LISTS headers)
     string(FIND "${text}" "OpInfo info{\"" at)
   endwhile()
 endforeach()
-file(WRITE "${OUTPUT}" "// Made by tools/cmake/op_texts.cmake of the comments in ops/*/*.h.
+file(WRITE "${OUTPUT}" "// Made by tools/cmake/op_texts.cmake of the comments in the headers of ops.
 #include \"ops/about.h\"
 
 namespace dodona::ops {
