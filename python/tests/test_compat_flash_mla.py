@@ -159,6 +159,61 @@ def test_prefill_of_rows_of_512():
         flash_mla.flash_mla_sparse_fwd(cut(q), cut(kv), raw(a["indices"]), 0.07, mode="hopper")
 
 
+def short_cache(rng, pages, tokens):
+    """Tokens of 512 in e4m3: bytes, and the numbers that they stand for."""
+    codes = rng.integers(0, 256, (pages, tokens, 448)).astype(np.uint8)
+    codes[(codes & 0x7F) == 0x7F] = 0
+    exponents = rng.integers(113, 118, (pages, tokens, 8)).astype(np.uint8)
+    rotated = (rng.standard_normal((pages, tokens, 64), np.float32).view(np.uint32) >> 16).astype(np.uint16)
+    kept = np.concatenate([codes, rotated.view(np.uint8)], axis=-1)
+    cache = np.concatenate([kept.reshape(pages, -1), exponents.reshape(pages, -1)], axis=1).reshape(pages, tokens, 1, 584)
+    e4m3 = np.array([(-1.0) ** (c >> 7) * ((c & 7) * 2.0**-9 if not c >> 3 & 15 else (8 + (c & 7)) * 2.0 ** ((c >> 3 & 15) - 10)) for c in range(256)])
+    scaled = e4m3[codes].reshape(pages, tokens, 7, 64) * 2.0 ** (exponents[..., :7].astype(int) - 127)[..., None]
+    return cache, np.concatenate([scaled.reshape(-1, 448), numbers(rotated).reshape(-1, 64)], axis=1)
+
+
+@pytest.mark.parametrize("mode", [None, "golden"])
+@pytest.mark.parametrize("second", [False, True])
+def test_decoding_of_rows_of_512(mode, second):
+    rng = np.random.default_rng(5)
+    (cache, rows), (other, further) = short_cache(rng, 3, 5), short_cache(rng, 2, 7)
+    q = (rng.standard_normal((2, 2, 3, 512), np.float32).view(np.uint32) >> 16).astype(np.uint16)
+    lists, extra = rng.integers(-1, 15, (2, 2, 70)).astype(np.int32), rng.integers(-1, 14, (2, 2, 9)).astype(np.int32)
+    lists[1, 1], lengths, sink = -1, np.array([70, 33], np.int32), np.array([-np.inf, 0.5, 1e9], np.float32)
+    beside = {"extra_k_cache": other, "extra_indices_in_kvcache": extra, "extra_topk_length": np.array([9, 0], np.int32)} if second else {}
+    meta, _ = flash_mla.get_mla_metadata()
+    out, lse = flash_mla.flash_mla_with_kvcache(
+        q, cache, None, None, 512, meta, None, 0.03, indices=lists, is_fp8_kvcache=True, attn_sink=sink, topk_length=lengths, mode=mode, **beside
+    )
+    assert raw(out).shape == (2, 2, 3, 512) and raw(lse).shape == (2, 3, 2) and meta.have_initialized
+    for b, i, head in np.ndindex(2, 2, 3):
+        slots = lists[b, i, : lengths[b]]
+        keys = rows[slots[slots >= 0]]
+        if second and b == 0:
+            keys = np.concatenate([keys, further[extra[b, i][extra[b, i] >= 0]]])
+        if not len(keys):
+            assert raw(lse)[b, head, i] == np.inf and not numbers(out)[b, i, head].any()
+            continue
+        scores = keys @ numbers(q)[b, i, head].astype(np.float64) * 0.03
+        power = np.exp(scores - scores.max())
+        assert np.isclose(raw(lse)[b, head, i], scores.max() + np.log(power.sum()), atol=1e-4)
+        share = 1 / (1 + np.exp(min(sink[head] - scores.max() - np.log(power.sum()), 700.0)))
+        assert np.allclose(numbers(out)[b, i, head], power @ keys / power.sum() * share, atol=2e-2)
+
+
+def test_decoding_of_rows_of_512_refuses_what_it_does_not_know():
+    cache, _ = short_cache(np.random.default_rng(5), 3, 5)
+    given = {"q": np.zeros((2, 1, 3, 512), np.uint16), "k_cache": cache, "indices": np.zeros((2, 1, 64), np.int32)}
+    with pytest.raises(compat.Refused, match=r"k_cache has shape \[3, 5, 1, 580\], expected tokens of 584 bytes"):
+        sparse(**{**given, "k_cache": cache[..., :580]})
+    with pytest.raises(compat.Refused, match=r"indices has shape \[1, 1, 64\], expected \[2, 1\] lists"):
+        sparse(**{**given, "indices": given["indices"][:1]})
+    with pytest.raises(compat.NotOffered, match="mode is hopper"):
+        sparse(**given, mode="hopper")
+    with pytest.raises(compat.NotOffered, match="q has rows of 192, offered are 576 and 512"):
+        sparse(**{**given, "q": np.zeros((2, 1, 3, 192), np.uint16)})
+
+
 def test_what_is_missing_says_so():
     with pytest.raises(compat.NotOffered, match="flash_attn_varlen_func is not offered"):
         flash_mla.flash_attn_varlen_func(1)

@@ -7,13 +7,16 @@ from typing import Any, Optional
 
 import numpy as np
 
-from ..._arrays import is_torch
+from ..._arrays import is_torch, like_torch, numpy_dtype
 from ..._ops import function
 from .._adapt import Call, NotOffered, refuse
-from .._layouts import as_given
-from .arrays import Run, bare, bytes_as, closed_up, dense, joined, like, type_of, with_zeros_behind
+from .._layouts import E4M3, as_given
+from .arrays import Run, bare, bytes_as, closed_up, dense, joined, like, rounded, type_of, with_zeros_behind
 
-ROW = 656  # bytes of a token in an e4m3 cache
+ROW = 656  # bytes of a token of 576 numbers in an e4m3 cache
+# Tokens of 512 numbers: 448 codes and 64 rotated numbers in bf16, a page's tokens one after another, and behind them all 8 bytes a token, of which 7 are
+# the exponents that 64 codes share.
+SHORT_ROW, SHORT_CODES, SHORT_ROTATED = 584, 448, 64
 
 
 @dataclass
@@ -170,9 +173,9 @@ def decoded(run: Run, call: Call) -> Any:
         raise refuse(name, "is True, expected False with indices", argument="causal")
     if not call["is_fp8_kvcache"]:
         raise refuse(name, "is False, expected True with indices: the sparse kernel reads fp8 caches alone", argument="is_fp8_kvcache")
-    if q[3] != 576:
-        raise refuse(name, f"has rows of {q[3]}, offered are 576", kind=NotOffered, code="unsupported", argument="q")
-    return _sparse(name, call, extra, seen)
+    if q[3] not in (512, 576):
+        raise refuse(name, f"has rows of {q[3]}, offered are 576 and 512", kind=NotOffered, code="unsupported", argument="q")
+    return (_sparse_short if q[3] == 512 else _sparse)(name, call, extra, seen)
 
 
 def _heads_of_keys(run: Run, call: Call, heads: int) -> Any:
@@ -191,20 +194,28 @@ def _heads_of_keys(run: Run, call: Call, heads: int) -> Any:
     return tuple(like(made[0], joined([bare(part) for part in made], axis)) for made, axis in zip(zip(*parts), (2, 1)))
 
 
-def _sparse(name: str, call: Call, extra: dict, seen: FlashMLASchedMeta.Config) -> Any:
+def _lists(name: str, extra: dict, first: int, second: Optional[int], step: int) -> list[np.ndarray]:
+    """The slots of the first cache, of `first` tokens, and those of a second one, if there is one, as if its tokens stood behind."""
     _shape(name, "indices", extra["indices"], 3)
-    parts = [_rows_of(name, "k_cache", call["k_cache"])]
-    lists = [listed(name, extra["indices"], extra["topk_length"], "topk_length", 64, parts[0].shape[0])]
+    lists = [listed(name, extra["indices"], extra["topk_length"], "topk_length", step, first)]
+    if second is not None:
+        _shape(name, "extra_indices_in_kvcache", extra["extra_indices_in_kvcache"], 3)
+        lists.append(listed(name, extra["extra_indices_in_kvcache"], extra["extra_topk_length"], "extra_topk_length", step, second, first))
+    return lists
+
+
+def _second(name: str, extra: dict) -> bool:
+    """Whether there is a second cache; what is said about it, is said together."""
     if (extra["extra_k_cache"] is None) != (extra["extra_indices_in_kvcache"] is None):
         raise refuse(name, "is given alone, expected extra_k_cache and extra_indices_in_kvcache together", argument="extra_k_cache")
-    if extra["extra_k_cache"] is not None:
-        _shape(name, "extra_indices_in_kvcache", extra["extra_indices_in_kvcache"], 3)
-        parts.append(_rows_of(name, "extra_k_cache", extra["extra_k_cache"]))
-        further = listed(name, extra["extra_indices_in_kvcache"], extra["extra_topk_length"], "extra_topk_length", 64, parts[1].shape[0], parts[0].shape[0])
-        lists.append(further)
-    elif extra["extra_topk_length"] is not None:
+    if extra["extra_k_cache"] is None and extra["extra_topk_length"] is not None:
         raise refuse(name, "is given, expected None without extra_k_cache", argument="extra_topk_length")
-    indices = np.concatenate(lists, axis=-1)
+    return extra["extra_k_cache"] is not None
+
+
+def _sparse(name: str, call: Call, extra: dict, seen: FlashMLASchedMeta.Config) -> Any:
+    parts = [_rows_of(name, key, extra[key] if key in extra else call[key]) for key in ("k_cache", "extra_k_cache")[: 1 + _second(name, extra)]]
+    indices = np.concatenate(_lists(name, extra, parts[0].shape[0], parts[1].shape[0] if len(parts) > 1 else None, 64), axis=-1)
     _cut(name, call, indices.shape[-1], seen)
     taken = ("q", "tile_scheduler_metadata", "num_splits", "head_dim_v", "softmax_scale", "out", "softmax_lse", "mode", "threads", "gpu")
     given = {key: call[key] for key in taken if call.get(key) is not None}
@@ -212,6 +223,61 @@ def _sparse(name: str, call: Call, extra: dict, seen: FlashMLASchedMeta.Config) 
     out, lse = function("flash_mla_sparse_decode")(**given, k_cache=_in_pages(parts), indices=slots)
     with_sink(name, bare(out), bare(lse).swapaxes(1, 2), extra["attn_sink"])
     return out, lse
+
+
+def _short_pages(name: str, argument: str, cache: Any) -> tuple[np.ndarray, int]:
+    """[pages, bytes] of a cache of tokens of 512, and how many tokens a page holds."""
+    shape = _shape(name, argument, cache, 4)
+    if shape[2:] != (1, SHORT_ROW):
+        raise refuse(name, f"has shape {list(shape)}, expected tokens of {SHORT_ROW} bytes with queries of 512, [pages, tokens, 1, {SHORT_ROW}]", argument=argument, code="bad_shape")
+    return _numbers(bytes_as(bare(closed_up(cache)), "u8")).reshape(shape[0], shape[1] * SHORT_ROW), shape[1]
+
+
+def _short_rows(pages: np.ndarray, tokens: int, slots: np.ndarray) -> np.ndarray:
+    """The bf16 numbers of the tokens at the slots, [slots, 512]: codes times powers of two, which bf16 holds but for what is denormal there."""
+    kept = SHORT_CODES + 2 * SHORT_ROTATED
+    rows = pages[:, : tokens * kept].reshape(len(pages), tokens, kept)[slots // tokens, slots % tokens]
+    exponents = pages[:, tokens * kept :].reshape(len(pages), tokens, 8)[slots // tokens, slots % tokens, : SHORT_CODES // 64]
+    scales = np.where(exponents == 255, np.nan, np.ldexp(np.float64(1), exponents.astype(np.int32) - 127))
+    numbers = E4M3[rows[:, :SHORT_CODES]].reshape(len(slots), SHORT_CODES // 64, 64) * scales[..., None]
+    codes = rounded(numbers.reshape(len(slots), SHORT_CODES).astype(np.float32), "bf16").view(np.uint16)
+    return np.concatenate([codes, np.ascontiguousarray(rows[:, SHORT_CODES:]).view(np.uint16)], axis=1)
+
+
+def _sparse_short(name: str, call: Call, extra: dict, seen: FlashMLASchedMeta.Config) -> Any:
+    """Tokens of 512, whose values are whole rows: the sparse prefill of the tokens that are named, as bf16 numbers."""
+    if call.get("mode") == "hopper":
+        raise refuse(name, "is hopper, offered with rows of 512 are golden and fast", kind=NotOffered, code="unsupported", argument="mode")
+    caches = [_short_pages(name, key, extra[key] if key in extra else call[key]) for key in ("k_cache", "extra_k_cache")[: 1 + _second(name, extra)]]
+    counts = [len(pages) * tokens for pages, tokens in caches]
+    lists = np.concatenate(_lists(name, extra, counts[0], counts[1] if len(counts) > 1 else None, 128), axis=-1)
+    if tuple(lists.shape[:2]) != tuple(bare(call["q"]).shape[:2]):
+        raise refuse(name, f"has shape {list(bare(extra['indices']).shape)}, expected {list(bare(call['q']).shape[:2])} lists", argument="indices", code="bad_shape")
+    _cut(name, call, lists.shape[-1], seen)
+    named, places = np.unique(lists, return_inverse=True)
+    named = named[(absent := int((named < 0).any())) :]
+    begins = np.cumsum([0, *counts])
+    rows = [_short_rows(*cache, named[(named >= begin) & (named < end)] - begin) for cache, begin, end in zip(caches, begins, begins[1:])]
+    q = bare(call["q"])
+    batch, queries, heads, width = q.shape
+    keys = np.pad(np.concatenate(rows), ((0, 0), (0, 64)))[:, None].view(numpy_dtype("bf16"))
+    out, _, lse = function("flash_mla_sparse_fwd")(
+        with_zeros_behind(q, 64).reshape(batch * queries, heads, width + 64), like_torch(keys, "bf16", q) if is_torch(q) else keys, as_given((places.reshape(batch * queries, 1, -1) - absent).astype(np.int32), q),
+        call["softmax_scale"] or width**-0.5, 512, logarithms="natural", **{key: call[key] for key in ("mode", "threads", "gpu") if call.get(key) is not None},
+    )  # fmt: skip
+    with_sink(name, bare(out), bare(lse), extra["attn_sink"])
+    return _written(call, "out", out, (batch, queries, heads, width)), _written(call, "softmax_lse", lse, (batch, queries, heads), (1, 2))
+
+
+def _written(call: Call, key: str, made: Any, shape: tuple, turned: Optional[tuple] = None) -> Any:
+    """What was made in upstream's shape, in the array that the caller gave for it where he gave one."""
+    array = bare(made).reshape(shape)
+    array = dense(array.swapaxes(*turned)) if turned else array
+    given = call.get(key)
+    if given is None:
+        return like(made, array)
+    bare(given)[...] = array if is_torch(array) else array.view(bare(given).dtype)
+    return given
 
 
 def prefilled(run: Run, call: Call) -> Any:
