@@ -207,8 +207,8 @@ BAD = {
     "no c": ("k_grouped_fp8_gemm_tn_contiguous", lambda: (*in_groups()[:2], in_groups()[2], KS, np.array(KS, np.int32)), "c "),
     "other sizes": ("k_grouped_fp8_gemm_tn_contiguous", lambda: (*in_groups()[:2], in_groups()[2], [128, 128, 0], None, in_groups()[2]), "a "),
     "no sizes": ("k_grouped_fp8_gemm_tn_contiguous", lambda: (*in_groups()[:2], in_groups()[2], None, None, in_groups()[2]), "ks_cpu"),
-    "ends": ("k_grouped_fp8_gemm_tn_contiguous", lambda: (*in_groups()[:2], in_groups()[2], KS, None, in_groups()[2], (1, 1, 128), "mn", True), "use_psum_layout"),
-    "16-bit c": ("cublaslt_gemm_nt", lambda: (bf16(4, 32), bf16(8, 32), room(4, 8), room(4, 8)), "c "),
+    "no ends": ("k_grouped_fp8_gemm_tn_contiguous", lambda: (*in_groups()[:2], in_groups()[2], KS, None, in_groups()[2], (1, 1, 128), "mn", True), "grouped_layout"),
+    "c of another type": ("cublaslt_gemm_nt", lambda: (bf16(4, 32), bf16(8, 32), room(4, 8), np.ones((4, 8), np.float32)), "c "),
     "another K": ("cublaslt_gemm_nt", lambda: (bf16(4, 32), bf16(8, 64), room(4, 8)), "b "),
     "words": ("bf16_gemm_nt", lambda: (np.ones((4, 32), np.int32), bf16(8, 32), np.ones((4, 8), np.float32)), "a "),
 }

@@ -103,17 +103,18 @@ def test_new_keys_go_behind_those_in_the_cache():
 
 
 @BOTH
-def test_absorbed_queries_see_latent_rows_as_keys_and_values(mode):
-    rope, latent = f16(6, 4, 1, 64), f16(6, 4, 1, 512)
-    q, qv = f16(5, 3, 64), f16(5, 3, 512)
+@pytest.mark.parametrize("width", [512, 256])
+def test_absorbed_queries_see_latent_rows_as_keys_and_values(mode, width):
+    rope, latent = f16(6, 4, 1, 64), f16(6, 4, 1, width)
+    q, qv = f16(5, 3, 64), f16(5, 3, width)
     table, lengths = i32(1, 4, 0, 3, 5, 2).reshape(2, 3), i32(9, 12)
     out, lse = flash_attn_with_kvcache(
         q, rope, latent, qv=qv, page_table=table, cache_seqlens=lengths, cu_seqlens_q=i32(0, 2, 5), causal=True, softmax_scale=0.04, return_softmax_lse=True, mode=mode
     )
-    assert out.shape == (5, 3, 512) and lse.shape == (3, 5)
+    assert out.shape == (5, 3, width) and lse.shape == (3, 5)
     for b, (a, c) in enumerate(((0, 2), (2, 5))):
-        rows = np.concatenate([latent[table[b]].reshape(-1, 1, 512), rope[table[b]].reshape(-1, 1, 64)], -1)[: lengths[b]]
-        wanted = written_out(np.concatenate([qv[a:c], q[a:c]], -1), rows, rows[..., :512], 0.04, True)
+        rows = np.concatenate([latent[table[b]].reshape(-1, 1, width), rope[table[b]].reshape(-1, 1, 64)], -1)[: lengths[b]]
+        wanted = written_out(np.concatenate([qv[a:c], q[a:c]], -1), rows, rows[..., :width], 0.04, True)
         near(out[a:c], wanted[0])
         near(lse[:, a:c], wanted[1], lse=True)
 
@@ -186,3 +187,23 @@ def test_what_requests_do_not_take_is_named(changes, told):
     given = {"q": f16(4, 2, 64), "k": f16(8, 2, 64), "v": f16(8, 2, 64), "cu_seqlens_q": i32(0, 4), "cu_seqlens_k": i32(0, 8)}
     with pytest.raises(compat.Refused, match=f"^flash_attn_varlen_func: {told}"):
         flash_attn_varlen_func(**{**given, **changes})
+
+
+def test_flash_mlas_dense_prefill_is_the_same():
+    from dodona.compat import flash_mla
+
+    q, k, v, ends, keys = f16(5, 4, 192), f16(9, 2, 192), f16(9, 2, 128), i32(0, 2, 5), i32(0, 4, 9)
+    wanted, sums = flash_attn_varlen_func(q, k, v, ends, keys, softmax_scale=0.07, causal=True, return_softmax_lse=True)
+    out, lse = flash_mla.flash_attn_varlen_func(q, k, v, ends, keys, 3, 5, softmax_scale=0.07, causal=True)
+    assert np.array_equal(out, wanted) and np.array_equal(lse, sums.T) and lse.shape == (5, 4)
+    together = np.concatenate([k, v], -1)
+    assert np.array_equal(flash_mla.flash_attn_varlen_kvpacked_func(q, together, ends, keys, 3, 5, 192, softmax_scale=0.07, causal=True)[0], wanted)
+    each = np.concatenate([f16(5, 2, 192), f16(5, 2, 192), f16(5, 2, 128)], -1)
+    parts = each[..., :192], each[..., 192:384], each[..., 384:]
+    packed, _ = flash_mla.flash_attn_varlen_qkvpacked_func(each, ends, 3, 192)
+    assert np.array_equal(packed, flash_mla.flash_attn_varlen_func(*parts, ends, ends, 3, 3)[0])
+    for argument, value in (("dropout_p", 0.1), ("deterministic", True)):
+        with pytest.raises(compat.Refused, match=f"flash_attn_varlen_func: {argument} is given"):
+            flash_mla.flash_attn_varlen_func(q, k, v, ends, keys, 3, 5, **{argument: value})
+    with pytest.raises(compat.Refused, match="flash_attn_varlen_kvpacked_func: kv has 320 columns, expected more than 320"):
+        flash_mla.flash_attn_varlen_kvpacked_func(q, together, ends, keys, 3, 5, 320)

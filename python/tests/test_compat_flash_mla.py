@@ -215,5 +215,5 @@ def test_decoding_of_rows_of_512_refuses_what_it_does_not_know():
 
 
 def test_what_is_missing_says_so():
-    with pytest.raises(compat.NotOffered, match="flash_attn_varlen_func is not offered"):
-        flash_mla.flash_attn_varlen_func(1)
+    with pytest.raises(compat.NotOffered, match="_flash_attn_varlen_backward is not offered"):
+        flash_mla.flash_mla_interface._flash_attn_varlen_backward()

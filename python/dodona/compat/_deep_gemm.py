@@ -12,7 +12,7 @@ import numpy as np
 from .._arrays import is_torch
 from ._adapt import NotOffered, refuse
 from ._hooks.arrays import bare
-from ._layouts import as_given
+from ._layouts import E2M1, as_given
 
 LEGACY_ALIGNMENT = 128
 
@@ -250,7 +250,55 @@ def per_custom_dims_cast_to_fp8(x: Any, dims: tuple, use_ue8m0: bool) -> tuple[A
     return (x * (1.0 / scales)).to(torch.float8_e4m3fn), scales.squeeze()
 
 
+def per_token_cast_to_fp4(x: Any, use_ue8m0: bool, gran_k: int = 128, use_packed_ue8m0: bool = False) -> tuple[Any, Any]:
+    """Packed e2m1 codes, the first in the low half, and scales: the largest magnitude becomes 6. Halves go to the lesser magnitude."""
+    import torch
+
+    name = "per_token_cast_to_fp4"
+    if getattr(x, "ndim", 0) != 2 or x.shape[1] % 2:
+        raise refuse(name, f"has shape {list(getattr(x, 'shape', ()))}, expected rows of an even number", argument="x", code="bad_shape")
+    if use_packed_ue8m0 and not use_ue8m0:
+        raise refuse(name, "is True, expected False without use_ue8m0", argument="use_packed_ue8m0")
+    blocks = _blocks(name, x, 1, gran_k)
+    scales = _scale_of(blocks.float().abs().amax(dim=(1, 3), keepdim=True), 6.0, use_ue8m0)
+    scaled = (blocks * (1.0 / scales)).reshape(x.shape[0], -1)[:, : x.shape[1]]
+    bounds = torch.tensor([0.25, 0.75, 1.25, 1.75, 2.5, 3.5, 5.0], dtype=scaled.dtype)
+    codes = torch.bucketize(scaled.abs(), bounds).to(torch.uint8)
+    codes = codes | (((scaled < 0) & (codes != 0)).to(torch.uint8) << 3)
+    packed, scales = (codes[:, ::2] | codes[:, 1::2] << 4).view(torch.int8).contiguous(), scales[:, 0, :, 0]
+    if not use_packed_ue8m0:
+        return packed, scales
+    return packed, pack_ue8m0_to_int(torch.nn.functional.pad(scales, (0, -scales.shape[1] % 4), value=1.0))
+
+
+def _nibbles(packed: Any) -> Any:
+    import torch
+
+    codes = packed.view(torch.uint8)
+    return torch.stack([codes & 15, codes >> 4], dim=-1).flatten(-2)
+
+
+def transpose_packed_fp4(a: Any) -> Any:
+    """[M, N / 2] of two codes a byte as [N, M / 2]."""
+    import torch
+
+    if getattr(a, "ndim", 0) != 2 or a.dtype != torch.int8 or a.shape[0] % 2:
+        raise refuse("transpose_packed_fp4", f"is {getattr(a, 'dtype', a)} {list(getattr(a, 'shape', ()))}, expected int8 of an even number of rows", argument="a", code="bad_shape")
+    codes = _nibbles(a).t()
+    return (codes[:, ::2] | codes[:, 1::2] << 4).contiguous().view(torch.int8)
+
+
+def cast_back_from_fp4(packed: Any, sf: Any, gran_k: int = 128, use_packed_ue8m0: bool = False) -> Any:
+    """The fp32 numbers that packed codes stand for."""
+    import torch
+
+    scales = unpack_ue8m0_from_int(sf) if use_packed_ue8m0 else sf
+    values = torch.from_numpy(E2M1)[_nibbles(packed).long()] + 0.0
+    return values * scales[:, torch.arange(values.shape[1]) // gran_k]
+
+
 NUMBERS = (
+    per_token_cast_to_fp4, transpose_packed_fp4, cast_back_from_fp4,
     ceil_div, align, ceil_to_ue8m0, pack_ue8m0_to_int, unpack_ue8m0_from_int, per_token_cast_to_fp8, per_channel_cast_to_fp8, per_block_cast_to_fp8,
     per_custom_dims_cast_to_fp8,
 )  # fmt: skip

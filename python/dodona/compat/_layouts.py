@@ -194,9 +194,17 @@ def get_w2_permute_indices_with_cache(
     return _cache_permute_indices[key]
 
 
+def _pad_scale_factors(unswizzled_sf: Any, m: int, n: int, sf_vec_size: int = 16) -> Any:
+    """Scales [M, n / sf_vec_size] with zeros around to whole tiles of 128 x 4."""
+    below, beside = -m % 128, -n % (4 * sf_vec_size) // sf_vec_size
+    if not below and not beside:
+        return unswizzled_sf
+    return as_given(np.pad(codes_of(unswizzled_sf), ((0, below), (0, beside))), unswizzled_sf)
+
+
 # What is here, by the module in which upstream has it.
 PLACES = {
-    "flashinfer.fp4_quantization": (e2m1_and_ufp8sf_scale_to_float, mxfp4_dequantize, mxfp4_dequantize_host, shuffle_matrix_a),
+    "flashinfer.fp4_quantization": (_pad_scale_factors, e2m1_and_ufp8sf_scale_to_float, mxfp4_dequantize, mxfp4_dequantize_host, shuffle_matrix_a),
     "flashinfer.fp8_quantization": (mxfp8_dequantize_host,),
     "flashinfer.fused_moe.core": (
         _maybe_get_cached_w3_w1_permute_indices, convert_to_block_layout, get_reorder_rows_for_gated_act_gemm_row_indices,

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any, Callable
+
 from . import _deep_gemm as library
 from ._adapt import Op
 from ._hooks import deep_gemm as hooks
+from ._hooks import deep_gemm_mx as mx
 from ._hooks import deep_gemm_sums as sums
 from ._packages import Package, in_place_of
 
@@ -16,17 +19,22 @@ GROUPED = ("grouped_layout", "use_psum_layout", "ensure_zero_padding")
 TURNS = {"nt": "", "nn": "b", "tn": "ab", "tt": "a"}  # what comes the other way than [M, K] and [N, K]
 
 
+def in_bf16(name: str) -> Callable[[], Callable[..., Any]]:
+    """DeepGEMM's product of bf16 of this name."""
+    return lambda: BF16_GROUPS[name] if name in BF16_GROUPS else PACKAGE.adapter(name).function
+
+
 def product(name: str, turn: str) -> Op:
-    return Op("fp8_gemm_nt", takes=HOW, makes=OURS, around=hooks.product(name, turn))
+    return Op("fp8_gemm_nt", takes=HOW, makes=OURS, around=mx.or_by(hooks.product(name, turn), name, in_bf16("bf16_gemm_nt"), turn, "c"))
 
 
 def contiguous(name: str, turn: str) -> Op:
     takes = (*HOW, *GROUPED) if turn else (*HOW, *GROUPED, "expected_m_for_psum_layout")
-    return Op("m_grouped_fp8_gemm_nt_contiguous", takes=takes, makes=(*OURS, "m_indices"), around=hooks.contiguous_groups(name, turn))
+    return Op("m_grouped_fp8_gemm_nt_contiguous", takes=takes, makes=(*OURS, "m_indices"), around=mx.or_by(hooks.contiguous_groups(name, turn), name, in_bf16("m_grouped_bf16_gemm_nt_contiguous"), turn, *GROUPED, used=mx.rows_of_groups))
 
 
 def masked(name: str) -> Op:
-    return Op("m_grouped_fp8_gemm_nt_masked", takes=HOW, makes=OURS, around=hooks.masked_groups(name))
+    return Op("m_grouped_fp8_gemm_nt_masked", takes=HOW, makes=OURS, around=mx.or_by(hooks.masked_groups(name), name, in_bf16("m_grouped_bf16_gemm_nt_masked"), "", "masked_m", "expected_m", used=mx.rows_that_count))
 
 
 def sixteen_bits(name: str, turn: str) -> Op:

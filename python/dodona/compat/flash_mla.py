@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ._adapt import Op
+from ._hooks import flash_attention
 from ._hooks import flash_mla as hooks
 from ._packages import Package, in_place_of
 
@@ -21,6 +22,9 @@ PACKAGE = Package(
     own={
         "flash_mla.flash_mla_interface.FlashMLASchedMeta": hooks.FlashMLASchedMeta,
         "flash_mla.flash_mla_interface.get_mla_metadata": hooks.get_mla_metadata,
+        "flash_mla.flash_mla_interface.flash_attn_varlen_func": flash_attention.flash_mla_varlen,
+        "flash_mla.flash_mla_interface.flash_attn_varlen_qkvpacked_func": flash_attention.flash_mla_varlen_qkvpacked,
+        "flash_mla.flash_mla_interface.flash_attn_varlen_kvpacked_func": flash_attention.flash_mla_varlen_kvpacked,
     },
     ignored=frozenset(),
 )

@@ -6,12 +6,13 @@ import enum
 import math
 from contextlib import contextmanager
 from dataclasses import dataclass
-from types import FunctionType
+from types import FunctionType, SimpleNamespace
 from typing import Any, Callable, Iterator
 
 from . import _compositions as compositions
 from . import _draws as chains
 from . import _layouts as layouts
+from . import _mx as mx
 from . import _paged_wrappers as paged_wrappers
 from . import _pages as pages
 from . import _products as products
@@ -151,6 +152,11 @@ def shuffle_matrix_sf_a(input_tensor: Any, epilogue_tile_m: int, num_elts_per_sf
     """Scales in the order of shuffle_matrix_a's rows, then in tiles of 128 x 4."""
     shuffled = input_tensor[layouts.get_shuffle_matrix_sf_a_row_indices(input_tensor, epilogue_tile_m, num_elts_per_sf)]
     return PACKAGE.adapter("block_scale_interleave").function(shuffled)
+
+
+def get_fp4_quantization_module(backend: str = "100") -> Any:
+    """What upstream would compile, of which its tests call this one."""
+    return SimpleNamespace(block_scale_interleave_sm100=PACKAGE.adapter("block_scale_interleave").function)
 
 
 def nvfp4_batched_quantize(a: Any, a_global_sf: Any, sf_vec_size: int = 16) -> tuple[Any, Any]:
@@ -324,6 +330,7 @@ PACKAGE = Package(
         "flashinfer.comm.trtllm_ar.trtllm_allreduce_fusion": trtllm_allreduce_fusion,
         "flashinfer.fp4_quantization.nvfp4_batched_quantize": nvfp4_batched_quantize,
         "flashinfer.fp4_quantization.shuffle_matrix_sf_a": shuffle_matrix_sf_a,
+        "flashinfer.fp4_quantization.get_fp4_quantization_module": get_fp4_quantization_module,
         **{f"flashinfer.{place}": under(place.rpartition(".")[2], not_here) for place in NOT_HERE},
         "flashinfer.rope.rope_quantize_fp8_append_paged_kv_cache": pages.rope_into_pages(lambda: PACKAGE.adapter("rope_quantize_fp8").function),
         "flashinfer.triton.cascade.variable_length_merge_states": named("variable_length_merge_states")(attention.variable_length_merge_states),
@@ -341,7 +348,7 @@ PACKAGE = Package(
         "flashinfer.jit.env.has_flashinfer_jit_cache": has_flashinfer_jit_cache,
         **{f"flashinfer.utils.{made.__name__}": made for made in (ceil_div, device_support_pdl, get_compute_capability, round_up)},
         **{f"flashinfer.utils.is_{name}_supported": under(f"is_{name}_supported", answer) for name, answer in GENERATIONS.items()},
-        **{f"{module}.{made.__name__}": made for places in (layouts.PLACES, compositions.PLACES, pages.PLACES, paged_wrappers.PLACES, products.PLACES, selection.PLACES, utilities.PLACES) for module, functions in places.items() for made in functions},
+        **{f"{module}.{made.__name__}": made for places in (layouts.PLACES, compositions.PLACES, mx.PLACES, pages.PLACES, paged_wrappers.PLACES, products.PLACES, selection.PLACES, utilities.PLACES) for module, functions in places.items() for made in functions},
     },
     # How a kernel is launched, and what it works in.
     ignored=frozenset(

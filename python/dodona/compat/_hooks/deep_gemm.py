@@ -11,7 +11,8 @@ from ..._ops import function
 from .. import _deep_gemm as library
 from .._adapt import Call, NotOffered, refuse
 from .._layouts import as_given
-from .arrays import Run, bare, closed_up, dense, dense_copy, last_stride, like, type_of
+from .arrays import Run, as_f32, bare, closed_up, dense, dense_copy, last_stride, like, rounded, type_of
+from .checks import writable
 
 BLOCK = 128  # rows that have one group
 
@@ -99,16 +100,33 @@ def no_terms(call: Call) -> bool:
     return True
 
 
+def added_behind(name: str, run: Callable[[Any], None], d: Any, c: Any) -> None:
+    """d = c + the rounded product, rounded again: kernels store what they rounded by transfers that add it to d, which is c then."""
+    if tuple(getattr(bare(c), "shape", ())) != tuple(bare(d).shape) or type_of(d) != type_of(c):
+        found = f"is {bare(c).dtype} {list(bare(c).shape)}" if hasattr(bare(c), "shape") else f"is {c!r}"
+        raise refuse(name, f"{found}, expected {bare(d).dtype} {list(bare(d).shape)} as d is", argument="c", code="bad_shape")
+    writable(name, "d", d)
+    array = bare(d)
+    made = array.new_empty(tuple(array.shape)) if is_torch(array) else np.empty(array.shape, array.dtype)
+    run(like(d, made))
+    sums = rounded(as_f32(made) + as_f32(bare(c)), type_of(d))
+    array[...] = sums if is_torch(sums) else sums.view(array.dtype)
+
+
 def product(name: str, turn: str = "") -> Callable[[Run, Call], None]:
     """d = a b^T, and c added where it is given."""
 
     def around(run: Run, call: Call) -> None:
         operands(name, call, turn)
-        if call["c"] is not None and hasattr(bare(call["c"]), "shape"):
-            if type_of(call["c"]) != "f32":
-                text = f"is {bare(call['c']).dtype}, offered is float32: how kernels of Blackwell round sums with 16-bit c is not known"
-                raise refuse(name, text, kind=NotOffered, code="unsupported", argument="c")
-            call["c"] = dense_copy(bare(call["c"]))  # it may be d
+        c = call["c"]
+        if c is not None and type_of(c) in ("bf16", "f16"):
+            added_behind(name, lambda made: product_of(run, {**call, "c": None, "d": made}), call["d"], c)
+            return
+        if c is not None and hasattr(bare(c), "shape"):
+            call["c"] = dense_copy(bare(c))  # it may be d
+        product_of(run, call)
+
+    def product_of(run: Run, call: Call) -> None:
         if bare(call["a"]).ndim == bare(call["b"]).ndim == 2 and no_terms(call):
             return
         run(call)
@@ -247,9 +265,8 @@ def sixteen_bits(name: str, turn: str, in_fp32: Callable[..., None]) -> Callable
                 raise refuse(name, "is given, expected None with float32", argument="bias")
             in_fp32(name, a, b, call["d"], c, {key: call[key] for key in ("mode", "gpu", "threads")})
             return
-        if c is not None:
-            raise refuse(name, "is given, offered is None with bfloat16", kind=NotOffered, code="unsupported", argument="c")
-        run({**call, "a": a, "b": turned(b)})
+        multiply = lambda d: run({**call, "a": a, "b": turned(b), "d": d})
+        multiply(call["d"]) if c is None else added_behind(name, multiply, call["d"], c)
 
     return around
 

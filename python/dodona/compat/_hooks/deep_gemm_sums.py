@@ -8,12 +8,12 @@ from typing import Any, Callable
 
 import numpy as np
 
-from ..._arrays import is_torch
+from ..._arrays import is_torch, like_torch, numpy_dtype
 from ..._ops import function
 from .. import _deep_gemm as library
 from .._adapt import NotOffered, named, refuse
-from .._layouts import as_given
-from .arrays import bare, dense, like, type_of
+from .._layouts import E4M3, as_given, codes_of
+from .arrays import as_f32, bare, dense, like, rounded, type_of
 from .checks import of_shape, of_type, shape_of, writable
 from .deep_gemm import BLOCK, pair, turned
 
@@ -63,6 +63,19 @@ def sixteen_bits_in_fp32(name: str, a: Any, b: Any, d: Any, c: Any, how: dict) -
     write(d, with_c(fp32_product(name, a, b, how), c) if k else 0 if c is None else c)
 
 
+def as_sixteen_bits(value: Any) -> Any:
+    """Codes of e4m3 as bf16, which holds their numbers."""
+    if type_of(value) != "f8_e4m3":
+        return value
+    codes = codes_of(dense(bare(value)))
+    words = rounded(E4M3[codes], "bf16").view(np.uint16)
+    return like_torch(words, "bf16", bare(value)) if is_torch(bare(value)) else words.view(numpy_dtype("bf16"))
+
+
+def _as(made: Any, target: Any) -> Any:
+    return made if is_torch(made) else made.view(target.dtype)
+
+
 def cublaslt(name: str, turn: str) -> Function:
     """What DeepGEMM's tests measure it against: 16-bit matrices, or codes whose scales are 1."""
 
@@ -76,16 +89,15 @@ def cublaslt(name: str, turn: str) -> Function:
         of_type(name, "d", d, "bf16", "f32")
         writable(name, "d", d)
         if c is not None:
-            of_type(name, "c", c, "f32")
-            of_type(name, "d", d, "f32")
+            of_type(name, "c", c, type_of(d))
             of_shape(name, "c", c, (m, n))
         if not m or not n:
             return
+        of_type(name, "a", a, "bf16", "f8_e4m3")
+        of_type(name, "b", b, type_of(a))
         if not k:
             write(d, 0 if c is None else c)
-        elif type_of(a) == "f8_e4m3":
-            if type_of(d) != "bf16":
-                raise refuse(name, "is float32, offered with e4m3 is bfloat16", kind=NotOffered, code="unsupported", argument="d")
+        elif type_of(a) == "f8_e4m3" and c is None and type_of(d) == "bf16":
             one = np.ones(1, np.float32)
             one = one if not is_torch(bare(a)) else bare(a).new_ones(1, dtype=_torch().float32)
             whole = lambda value: like(value, dense(bare(value)))
@@ -93,12 +105,13 @@ def cublaslt(name: str, turn: str) -> Function:
             made = room(d, (1, m, n))
             function("bmm_fp8")(like(a, bare(whole(a))[None]), like(b, bare(b)[None].swapaxes(1, 2)), one, one, dtype="bf16", out=made, **how)
             write(d, bare(made)[0])
-        elif type_of(d) == "f32":
-            sixteen_bits_in_fp32(name, a, b, d, c, how)
-        else:
-            for argument, value in (("a", a), ("b", b)):
-                of_type(name, argument, value, "bf16", "f8_e4m3")
+        elif c is None and type_of(d) == "bf16":
             write(d, rounded_product(a, b, d, how))
+        else:  # what is added is added to fp32 sums; codes of e4m3 are numbers of bf16
+            a, b = (as_sixteen_bits(value) for value in (a, b))
+            sums = fp32_product(name, a, b, how)
+            sums = bare(sums) if c is None else bare(sums) + as_f32(bare(c))
+            write(d, sums if type_of(d) == "f32" else _as(rounded(sums, "bf16"), bare(d)))
 
     return product
 
@@ -228,9 +241,25 @@ def _sizes_of_groups(name: str, argument: str, ks: Any, groups: int, step: int) 
     return sizes
 
 
-def _no_ends(name: str, use_psum_layout: Any) -> None:
-    if use_psum_layout:
-        raise refuse(name, "is True, offered is False: sizes of groups, no ends", kind=NotOffered, code="unsupported", argument="use_psum_layout")
+Span = tuple[int, int]  # where a group of K begins, and how long it is
+
+
+def _spans(name: str, ks_cpu: Any, grouped_layout: Any, groups: int, step: int, use_psum_layout: Any, rows: int) -> list[Span]:
+    """Groups one after the other by their sizes; or, with use_psum_layout, by their ends, each beginning at the next whole alignment behind the one before."""
+    if not use_psum_layout:
+        ks = _sizes_of_groups(name, "ks_cpu", ks_cpu, groups, step)
+        return list(zip(np.cumsum([0, *ks]).tolist(), ks))
+    of_shape(name, "grouped_layout", grouped_layout, (groups,))
+    of_type(name, "grouped_layout", grouped_layout, "i32")
+    alignment = int(library.SETTINGS["get_mk_alignment_for_contiguous_layout"]())
+    spans, end = [], 0
+    for at in np.asarray(bare(grouped_layout)).tolist():
+        begin = -(-end // alignment) * alignment
+        if not begin <= at <= rows:
+            raise refuse(name, f"holds {at}, expected ends of groups that begin at multiples of {alignment}, up to {rows}", argument="grouped_layout")
+        spans.append((begin, at - begin))
+        end = at
+    return spans
 
 
 def _d_and_c(name: str, d: Any, c: Any) -> tuple[int, int, int]:
@@ -251,6 +280,16 @@ def _write_groups(d: Any, c: Any, made: list) -> None:
         bare(d)[group] = given[group] if value is None else bare(value)
 
 
+def _in_blocks(part: Any, size: int) -> Any:
+    """Columns filled up with zeros to whole blocks."""
+    room = -part.shape[-1] % size
+    if not is_torch(part):
+        return np.pad(part, ((0, 0), (0, room))) if room else dense(part)
+    if not room:
+        return dense(part)
+    return _torch().nn.functional.pad(part.contiguous().view(_torch().uint8), (0, room)).view(part.dtype)
+
+
 def groups_of_k(name: str, product_of: Callable[[], Function]) -> Function:
     """d[g] = c[g] + a[g] b[g]^T of codes. nt: groups [M, K] one after the other; tn: [K, M], rows of groups one after the other."""
     rows_first = "_tn_" in name
@@ -260,22 +299,26 @@ def groups_of_k(name: str, product_of: Callable[[], Function]) -> Function:
         a: Any, b: Any, d: Any, ks_cpu: Any, grouped_layout: Any, c: Any = None, recipe: Any = (1, 1, BLOCK), compiled_dims: str = "mn",
         use_psum_layout: bool = False, **how: Any,
     ) -> None:  # fmt: skip
-        _no_ends(name, use_psum_layout)
         groups, *widths = _d_and_c(name, d, c)
-        ks = _sizes_of_groups(name, "ks_cpu", ks_cpu, groups, BLOCK)
-        if tuple(recipe if isinstance(recipe, (tuple, list)) else ()) != (1, 1, BLOCK):
-            raise refuse(name, f"is {recipe!r}, offered is (1, 1, 128)", kind=NotOffered, code="unsupported", argument="recipe")
+        size = recipe[2] if isinstance(recipe, (tuple, list)) and tuple(recipe[:2]) == (1, 1) and len(recipe) == 3 else None
+        if size not in ((BLOCK, 32) if rows_first else (BLOCK,)):
+            raise refuse(name, f"is {recipe!r}, offered is (1, 1, 128){', or (1, 1, 32)' if rows_first else ''}", kind=NotOffered, code="unsupported", argument="recipe")
+        if use_psum_layout and not rows_first:
+            raise refuse(name, "is True, expected False: groups one after the other have no ends", argument="use_psum_layout")
+        rows = shape_of(name, "a", pair(name, "a", a)[0], 2)[0] if rows_first else 0
+        spans = _spans(name, ks_cpu, grouped_layout, groups, 32 if rows_first else BLOCK, use_psum_layout, rows)
+        whole = rows if use_psum_layout else sum(k for _, k in spans)
+        blocks = np.cumsum([0, *(-(-k // size) for _, k in spans)]).tolist()
         sides = []
         for argument, value, width in (("a", a, widths[0]), ("b", b, widths[1])):
             codes, scales = pair(name, argument, value)
             of_type(name, argument, codes, "f8_e4m3")
             of_type(name, f"scales of {argument}", scales, "f32")
-            of_shape(name, argument, codes, (sum(ks), width) if rows_first else (sum(ks) * width,))
-            blocks = sum(ks) // BLOCK
-            of_shape(name, f"scales of {argument}", scales, (blocks, width) if rows_first else (width, blocks))
+            of_shape(name, argument, codes, (whole, width) if rows_first else (whole * width,))
+            of_shape(name, f"scales of {argument}", scales, (blocks[-1], width) if rows_first else (width, blocks[-1]))
             sides.append((codes, scales if not rows_first else turned(scales), width))
-        made, begin = [], 0
-        for group, k in enumerate(ks):
+        made = []
+        for group, (begin, k) in enumerate(spans):
             if not k or 0 in widths:
                 made.append(None)
                 continue
@@ -285,10 +328,9 @@ def groups_of_k(name: str, product_of: Callable[[], Function]) -> Function:
                     part = bare(codes)[begin : begin + k].swapaxes(0, 1)
                 else:
                     part = bare(codes)[begin * width : (begin + k) * width].reshape(width, k)
-                parts.append((like(codes, dense(part)), like(scales, dense(bare(scales)[:, begin // BLOCK : (begin + k) // BLOCK]))))
+                parts.append((like(codes, _in_blocks(part, size)), like(scales, dense(bare(scales)[:, blocks[group] : blocks[group + 1]]))))
             made.append(room(d, tuple(widths)))
-            product_of()(*parts, made[-1], c=like(c, dense(bare(c)[group])), recipe=(1, 1, BLOCK), **how)
-            begin += k
+            product_of()(*parts, made[-1], c=like(c, dense(bare(c)[group])), recipe=(1, 1, size), **how)
         _write_groups(d, c, made)
 
     return k_grouped
@@ -300,17 +342,16 @@ def k_grouped_bf16_gemm_tn_contiguous(
 ) -> None:
     """d[g] = c[g] + a[g]^T b[g]; a [K, M] and b [K, N] have the groups' rows one after the other."""
     name = "k_grouped_bf16_gemm_tn_contiguous"
-    _no_ends(name, use_psum_layout)
     groups, *widths = _d_and_c(name, d, c)
-    ks = _sizes_of_groups(name, "ks_cpu", ks_cpu, groups, 32)
+    rows = shape_of(name, "a", a, 2)[0]
+    spans = _spans(name, ks_cpu, grouped_layout, groups, 32, use_psum_layout, rows)
     for argument, value, width in (("a", a, widths[0]), ("b", b, widths[1])):
-        of_shape(name, argument, value, (sum(ks), width))
+        of_shape(name, argument, value, (rows if use_psum_layout else sum(k for _, k in spans), width))
         of_type(name, argument, value, "bf16")
-    made, begin = [], 0
-    for group, k in enumerate(ks):
+    made = []
+    for group, (begin, k) in enumerate(spans):
         left, right = (like(value, bare(value)[begin : begin + k].swapaxes(0, 1)) for value in (a, b))
         made.append(with_c(fp32_product(name, left, right, how), like(c, bare(c)[group])) if k and 0 not in widths else None)
-        begin += k
     _write_groups(d, c, made)
 
 
@@ -320,16 +361,21 @@ def get_k_grouped_mn_major_tma_aligned_packed_ue8m0_tensor(
 ) -> Any:
     """Scales [K, MN] of groups of K as words of four exponents, each group's in words of its own."""
     name = "get_k_grouped_mn_major_tma_aligned_packed_ue8m0_tensor"
-    _no_ends(name, use_psum_layout)
     rows, columns = shape_of(name, "sf", sf, 2)
     of_type(name, "sf", sf, "f32")
     if gran_k not in (32, BLOCK):
         raise refuse(name, f"is {gran_k!r}, expected 32 or 128", argument="gran_k")
     (groups,) = shape_of(name, "grouped_layout", grouped_layout, 1)
-    ks = _sizes_of_groups(name, "ks_cpu", ks_cpu, groups, 1)
+    if use_psum_layout:
+        ends, begins = np.asarray(bare(grouped_layout)).astype(np.int64), [0]
+        begins += [-(-int(end) // k_alignment) * k_alignment for end in ends[:-1]]
+        ks = [int(end) - begin for begin, end in zip(begins, ends)]
+    else:
+        ks = _sizes_of_groups(name, "ks_cpu", ks_cpu, groups, 1)
     blocks = [-(-k // gran_k) for k in ks]
-    if sum(blocks) != rows:
-        raise refuse(name, f"has {rows} rows, expected {sum(blocks)} for ks_cpu", argument="sf", code="bad_shape")
+    if sum(blocks) != rows or min(ks, default=0) < 0:
+        given = "grouped_layout" if use_psum_layout else "ks_cpu"
+        raise refuse(name, f"has {rows} rows, expected {sum(blocks)} for {given}", argument="sf", code="bad_shape")
     values = np.asarray(bare(sf))
     ends = np.cumsum([0, *blocks])
     words = [library.packed_exponents(values[begin:end].T).T for begin, end in zip(ends, ends[1:])]

@@ -10,11 +10,11 @@ from ..._arrays import is_torch
 from ..._ops import function
 from .._adapt import NotOffered, named, refuse
 from .._layouts import as_given
-from .arrays import as_f32, bare, dense, like, type_of
+from .arrays import as_f32, bare, dense, like, type_of, with_zeros_behind
 from .checks import of_shape, of_type, shape_of, writable
 from .flash_mla import with_sink
 
-ROTATED, LATENT = 64, 512  # columns of an absorbed query's parts
+ROTATED, LATENT = 64, (512, 256)  # columns of an absorbed query's parts; the fewer stand before zeros
 
 
 def _numbers(name: str, argument: str, value: Any, count: int) -> np.ndarray:
@@ -292,9 +292,10 @@ def _check_absorbed(name: str, q: Any, qv: Any, k_cache: Any, v_cache: Any, sigh
     if sight["window_left"] >= 0:
         raise refuse(name, "is given, offered is none with qv", kind=NotOffered, code="unsupported", argument="window_size")
     _only(name, softcap=sight["logits_soft_cap"])
-    of_shape(name, "qv", like(qv, bare(qv).reshape(-1, *bare(qv).shape[-2:])), (tokens, heads, LATENT))
+    latent = bare(qv).shape[-1] if bare(qv).shape[-1] in LATENT else LATENT[0]
+    of_shape(name, "qv", like(qv, bare(qv).reshape(-1, *bare(qv).shape[-2:])), (tokens, heads, latent))
     of_shape(name, "q", q, (tokens, heads, ROTATED))
-    for argument, cache, columns in (("k_cache", k_cache, ROTATED), ("v_cache", v_cache, LATENT)):
+    for argument, cache, columns in (("k_cache", k_cache, ROTATED), ("v_cache", v_cache, latent)):
         of_shape(name, argument, cache, (*bare(cache).shape[:2], 1, columns))
 
 
@@ -304,6 +305,9 @@ def _absorbed(
 ) -> tuple[Any, Any]:  # fmt: skip
     """A sink is applied to the rounded output: one rounding more."""
     latent = like(qv, bare(qv).reshape(-1, *bare(qv).shape[-2:]))
+    width = bare(latent).shape[-1]
+    if width != LATENT[0]:  # scores and values of zeros add nothing
+        latent, v_cache = (like(part, with_zeros_behind(bare(part), LATENT[0] - width)) for part in (latent, v_cache))
     size = bare(k_cache).shape[1]
     counts = -(-lengths // size)
     pages = np.concatenate([row[:count] for row, count in zip(table, counts)]) if len(table) else np.zeros(0)
@@ -311,8 +315,9 @@ def _absorbed(
     out, lse = function("batch_mla_paged_attention")(
         q_nope=latent, q_pe=q, ckv_cache=like(v_cache, bare(v_cache)[:, :, 0]), kpe_cache=like(k_cache, bare(k_cache)[:, :, 0]),
         **{key: as_given(value.astype(np.int32), bare(q)) for key, value in whole.items()},
-        sm_scale=float(scale or (ROTATED + LATENT) ** -0.5), causal=sight["causal"], return_lse=True, return_lse_base_on_e=True, **mode,
+        sm_scale=float(scale or (ROTATED + width) ** -0.5), causal=sight["causal"], return_lse=True, return_lse_base_on_e=True, **mode,
     )  # fmt: skip
+    out = out if width == LATENT[0] else like(out, dense(bare(out)[..., :width]))
     if sinks is not None:
         of_shape(name, "sinks", sinks, (bare(q).shape[1],))
         of_type(name, "sinks", sinks, "f32", "bf16")
@@ -322,3 +327,56 @@ def _absorbed(
         together = np.logaddexp(np.asarray(sums, np.float64), np.asarray(bare(sinks), np.float64)).astype(np.float32)
         lse = like(lse, as_given(together, sums))
     return out, dense(bare(lse).swapaxes(0, 1))
+
+
+# ---- FlashMLA's dense prefill ----
+
+
+def _of_flash_mla(name: str, q: Any, k: Any, v: Any, ends: tuple, scale: Optional[float], causal: Any, dropout_p: Any, deterministic: Any, mode: dict) -> tuple[Any, Any]:
+    if dropout_p or deterministic:
+        raise refuse(name, "is given, expected as if it were not", argument="dropout_p" if dropout_p else "deterministic")
+    if any(getattr(part, "requires_grad", False) for part in (q, k, v)):
+        q, k, v = (part.detach() for part in (q, k, v))
+    q, k, v = (like(part, dense(bare(part))) for part in (q, k, v))
+    out, lse = flash_attn_varlen_func(q, k, v, *ends, softmax_scale=scale, causal=causal, return_softmax_lse=True, **mode)
+    return out, lse.swapaxes(0, 1)  # [T, N], a head's numbers one behind the other
+
+
+@named("flash_attn_varlen_func")
+def flash_mla_varlen(
+    q: Any, k: Any, v: Any, cu_seqlens_qo: Any, cu_seqlens_kv: Any, max_seqlen_qo: int, max_seqlen_kv: int, dropout_p: float = 0.0,
+    softmax_scale: Optional[float] = None, causal: bool = False, deterministic: bool = False, is_varlen: bool = True, **mode: Any,
+) -> tuple[Any, Any]:  # fmt: skip
+    """The output and natural logarithms [T, N]. Gradients are not offered: what comes back has none."""
+    return _of_flash_mla("flash_attn_varlen_func", q, k, v, (cu_seqlens_qo, cu_seqlens_kv), softmax_scale, causal, dropout_p, deterministic, mode)
+
+
+def _packed(name: str, argument: str, value: Any, widths: tuple) -> list[Any]:
+    """Columns of one array, side by side; the last part has what is left."""
+    columns = shape_of(name, argument, value, 3)[2]
+    if sum(widths) >= columns:
+        raise refuse(name, f"has {columns} columns, expected more than {sum(widths)}", argument=argument, code="bad_shape")
+    ends = np.cumsum([0, *widths, columns - sum(widths)])
+    return [like(value, bare(value)[:, :, begin:end]) for begin, end in zip(ends, ends[1:])]
+
+
+@named("flash_attn_varlen_qkvpacked_func")
+def flash_mla_varlen_qkvpacked(
+    qkv: Any, cu_seqlens: Any, max_seqlen: int, head_dim_qk: int, dropout_p: float = 0.0, softmax_scale: Optional[float] = None, causal: bool = False,
+    deterministic: bool = False, is_varlen: bool = True, **mode: Any,
+) -> tuple[Any, Any]:  # fmt: skip
+    """flash_attn_varlen_func of [T, N, 2 D + Dv]."""
+    name = "flash_attn_varlen_qkvpacked_func"
+    parts = _packed(name, "qkv", qkv, (head_dim_qk, head_dim_qk))
+    return _of_flash_mla(name, *parts, (cu_seqlens, cu_seqlens), softmax_scale, causal, dropout_p, deterministic, mode)
+
+
+@named("flash_attn_varlen_kvpacked_func")
+def flash_mla_varlen_kvpacked(
+    q: Any, kv: Any, cu_seqlens_qo: Any, cu_seqlens_kv: Any, max_seqlen_qo: int, max_seqlen_kv: int, head_dim_qk: int, dropout_p: float = 0.0,
+    softmax_scale: Optional[float] = None, causal: bool = False, deterministic: bool = False, is_varlen: bool = True, **mode: Any,
+) -> tuple[Any, Any]:  # fmt: skip
+    """flash_attn_varlen_func of keys and values in one, [T, N, D + Dv]."""
+    name = "flash_attn_varlen_kvpacked_func"
+    parts = _packed(name, "kv", kv, (head_dim_qk,))
+    return _of_flash_mla(name, q, *parts, (cu_seqlens_qo, cu_seqlens_kv), softmax_scale, causal, dropout_p, deterministic, mode)

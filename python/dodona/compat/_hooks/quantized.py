@@ -28,6 +28,20 @@ def rows_that_are_padded(call: Call) -> None:
     call["mat_a"], call["scales_a"] = like(call["mat_a"], dense(rows)), like(call["scales_a"], dense(scales.T).T)
 
 
+def one_scale_of_all_rows(call: Call) -> None:
+    """Newer versions take one scale for all rows."""
+    scales, rows = bare(call["scales_a"]), bare(call["mat_a"])
+    count = int(np.prod(tuple(getattr(scales, "shape", ()))))
+    if not hasattr(scales, "shape") or len(getattr(rows, "shape", ())) != 2:
+        return
+    if count not in (1, rows.shape[0]):
+        text = f"must contain either one scale or one of each row: has shape {list(scales.shape)}, mat_a {list(rows.shape)}"
+        raise refuse("fp8_scaled_mm", text, argument="scales_a", code="bad_shape")
+    if count == 1 and rows.shape[0] > 1:
+        one = scales.reshape(-1)
+        call["scales_a"] = like(call["scales_a"], one.repeat(rows.shape[0]) if is_torch(one) else np.repeat(one, rows.shape[0]))
+
+
 def params(call: Call) -> None:
     """Upstream's dictionary of the grouped product."""
     wanted = ("ab_strides", "c_strides", "problem_sizes", "expert_offsets", "blockscale_offsets")
