@@ -1,4 +1,5 @@
-// The inventory: one line per op. Each name X is defined in ops/<category>/X.cpp, or in a room of that folder, as `std::unique_ptr<Op> op_X()`.
+// The inventory: one line per op. Each name X is defined in ops/<category>/X.cpp, or in a room of that folder, as
+// `std::unique_ptr<Op> op_X()`.
 #include "dodona/op.h"
 
 // clang-format off

@@ -382,6 +382,41 @@ TEST(Figures, QuantilesOfTheBudgetAreInOrder) {
   EXPECT_LE(s.share_max, 1);
 }
 
+TEST(Figures, QuantilesCountTheElementsThatTookNothing) {
+  // Two elements of three are golden's own, so that the median takes nothing, and the last thousandth is among the others.
+  Sample sample("rmsnorm T=6 H=4096 --dtype input=f32");
+  Tensor& output = sample.output();
+  for (std::int64_t i = 0; i < output.elements(); i += 3) quant::set_bits(output, i, quant::get_bits(output, i) + 2);
+  const ErrorStatistics s = checked(sample).statistics;
+  EXPECT_EQ(s.compared, output.elements());
+  EXPECT_EQ(s.share_median, 0);
+  EXPECT_GT(s.share_p999, 0);
+}
+
+TEST(Figures, AreTheSameOfPiecesAndOnAnyNumberOfThreads) {
+  Sample sample("rmsnorm T=9 H=4096 --dtype input=f32");
+  sample.scale(1.25, [](std::int64_t row, std::int64_t column) { return row == 5 && column == 4000; });
+  sample.scale(0.5, [](std::int64_t row, std::int64_t) { return row == 8; });
+  JudgeOptions one, three;
+  one.exec.threads = 1, three.exec.threads = 3;
+  const ErrorStatistics s = check(sample.c, sample.outputs, one).outputs[0].statistics,
+                        other = check(sample.c, sample.outputs, three).outputs[0].statistics;
+  EXPECT_EQ(s.relative_l2, other.relative_l2);
+  EXPECT_EQ(s.cosine, other.cosine);
+  EXPECT_EQ(s.compared, 9 * 4096);
+  EXPECT_EQ(s.assert_close.mismatched, 4097);
+  // A row halved, of nine about as long: a quarter of a ninth of the squares.
+  EXPECT_NEAR(s.relative_l2 * s.relative_l2, 0.25 / 9, 0.002);
+  EXPECT_EQ(s.ulps.front().count, 8 * 4096 - 1);
+}
+
+TEST(Figures, OfAnOutputThatIsGoldensOwnAreThoseOfNoError) {
+  const ErrorStatistics s = checked(Sample("rmsnorm T=9 H=4096")).statistics;
+  EXPECT_EQ(s.cosine, 1);
+  EXPECT_EQ(s.relative_l2, 0);
+  EXPECT_EQ(s.ulps.front().count, 9 * 4096);
+}
+
 TEST(Figures, ThePaddingIsNotCounted) {
   const OutputCheck output = checked(Sample("scaled_fp4_quant M=3 K=32"), 1);
   EXPECT_EQ(output.statistics.compared, output.verdict.compared);

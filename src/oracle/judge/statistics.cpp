@@ -1,9 +1,11 @@
 #include "oracle/judge/statistics.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <limits>
 
+#include "core/threads.h"
 #include "quant/element.h"
 
 namespace dodona::oracle {
@@ -50,13 +52,15 @@ void trim(std::vector<Bin>& bins) {
   bins = std::move(kept);
 }
 
-/// The value at the given share of the sorted list.
-double quantile(std::vector<double>& values, double share) {
-  if (values.empty()) return 0;
-  const auto at = static_cast<std::ptrdiff_t>(std::ceil(share * static_cast<double>(values.size())) - 1);
-  const auto it = values.begin() + std::clamp<std::ptrdiff_t>(at, 0, static_cast<std::ptrdiff_t>(values.size()) - 1);
-  std::nth_element(values.begin(), it, values.end());
-  return *it;
+/// The value at the given share of the sorted list of `all` values, of which these are the ones above 0, and none is below.
+double quantile(std::vector<double>& positive, std::int64_t all, double share) {
+  if (all == 0) return 0;
+  const auto zeros = static_cast<std::ptrdiff_t>(all) - static_cast<std::ptrdiff_t>(positive.size());
+  const auto at = static_cast<std::ptrdiff_t>(std::ceil(share * static_cast<double>(all)) - 1);
+  const std::ptrdiff_t among = std::clamp<std::ptrdiff_t>(at, 0, static_cast<std::ptrdiff_t>(all) - 1) - zeros;
+  if (among < 0) return 0;
+  std::nth_element(positive.begin(), positive.begin() + among, positive.end());
+  return positive[static_cast<std::size_t>(among)];
 }
 
 bool compared(const OutputDetail& detail, std::int64_t i) {
@@ -95,43 +99,101 @@ std::int64_t ulp_distance(DType type, std::uint64_t a, std::uint64_t b) {
   return is_signed ? difference(extend(a), extend(b)) : difference(static_cast<std::int64_t>(a), static_cast<std::int64_t>(b));
 }
 
-ErrorStatistics statistics_of(const OutputVerdict& output) {
-  ErrorStatistics s;
-  const OutputDetail& detail = *output.detail;
+namespace {
+
+/// Elements that are looked at together, in the order of the list.
+constexpr std::int64_t piece = 8192;
+
+/// What some elements add to the figures.
+struct Part {
+  std::int64_t compared = 0, only_nan = 0, not_finite = 0, mismatched = 0;
+  std::array<std::int64_t, last_power + 4> bins{};
+  double max_abs = 0, max_rel = 0, error = 0, golden_square = 0, actual_square = 0, product = 0;
+  std::vector<double> shares;  ///< those above 0
+};
+
+/// Elements [first, first + n) as numbers.
+void read_numbers(const Tensor& x, std::int64_t first, std::int64_t n, double* numbers) {
+  if (x.contiguous()) {
+    quant::to_f64(x.dtype(), x.as<const std::byte>() + first * bits(x.dtype()) / 8, numbers, n);
+  } else {
+    for (std::int64_t i = 0; i < n; ++i) numbers[i] = quant::get(x, first + i);
+  }
+}
+
+/// Whether equal numbers are what makes equal elements: integers of 64 bits are more than doubles tell apart.
+bool numbers_tell(DType type) {
+  return is_float(type) || bits(type) < 64;
+}
+
+Part part_of(const OutputDetail& detail, const AssertClose& close, std::int64_t first, std::int64_t n) {
+  Part part;
   const DType type = detail.golden.dtype();
-  s.assert_close = tolerances(type);
-  s.ulps = empty_bins();
-  std::vector<double> shares;
-  double error = 0, golden_square = 0, actual_square = 0, product = 0;
-  for (std::int64_t i = 0; i < output.elements; ++i) {
-    if (!compared(detail, i)) continue;
-    ++s.compared;
-    shares.push_back(detail.share[static_cast<std::size_t>(i)]);
-    const std::uint64_t golden_bits = quant::get_bits(detail.golden, i), actual_bits = quant::get_bits(detail.actual, i);
-    const double golden = quant::get(detail.golden, i), actual = quant::get(detail.actual, i);
-    ++s.ulps[bin_of(ulp_distance(type, golden_bits, actual_bits))].count;
-    s.only_nan += std::isnan(actual) && !std::isnan(golden) ? 1 : 0;
+  std::array<double, piece> goldens, actuals;
+  read_numbers(detail.golden, first, n, goldens.data());
+  read_numbers(detail.actual, first, n, actuals.data());
+  for (std::int64_t i = 0; i < n; ++i) {
+    if (!compared(detail, first + i)) continue;
+    ++part.compared;
+    const double golden = goldens[static_cast<std::size_t>(i)], actual = actuals[static_cast<std::size_t>(i)];
+    if (const double share = detail.share[static_cast<std::size_t>(first + i)]; share > 0) part.shares.push_back(share);
+    const std::int64_t ulps = golden == actual && numbers_tell(type) ? 0
+                                                                     : ulp_distance(type, quant::get_bits(detail.golden, first + i),
+                                                                                    quant::get_bits(detail.actual, first + i));
+    ++part.bins[bin_of(ulps)];
+    part.only_nan += std::isnan(actual) && !std::isnan(golden) ? 1 : 0;
     const double distance = std::fabs(actual - golden);
-    const bool close = actual == golden || distance <= s.assert_close.atol + s.assert_close.rtol * std::fabs(golden);
-    s.assert_close.mismatched += close ? 0 : 1;
+    const bool is_close = actual == golden || distance <= close.atol + close.rtol * std::fabs(golden);
+    part.mismatched += is_close ? 0 : 1;
     if (!std::isfinite(golden) || !std::isfinite(actual)) {
-      ++s.not_finite;
+      ++part.not_finite;
       continue;
     }
-    s.max_abs = std::max(s.max_abs, distance);
-    if (golden != 0) s.max_rel = std::max(s.max_rel, distance / std::fabs(golden));
-    error += distance * distance;
-    golden_square += golden * golden;
-    actual_square += actual * actual;
-    product += golden * actual;
+    part.max_abs = std::max(part.max_abs, distance);
+    if (golden != 0) part.max_rel = std::max(part.max_rel, distance / std::fabs(golden));
+    part.error += distance * distance;
+    part.golden_square += golden * golden;
+    part.actual_square += actual * actual;
+    part.product += golden * actual;
+  }
+  return part;
+}
+
+}  // namespace
+
+ErrorStatistics statistics_of(const OutputVerdict& output, int threads) {
+  ErrorStatistics s;
+  const OutputDetail& detail = *output.detail;
+  s.assert_close = tolerances(detail.golden.dtype());
+  s.ulps = empty_bins();
+  const std::int64_t pieces = (output.elements + piece - 1) / piece;
+  std::vector<Part> parts(static_cast<std::size_t>(pieces));
+  parallel_for(threads, pieces, 20.0 * static_cast<double>(piece), [&](std::int64_t p) {
+    parts[static_cast<std::size_t>(p)] = part_of(detail, s.assert_close, p * piece, std::min(piece, output.elements - p * piece));
+  });
+  std::vector<double> shares;
+  double error = 0, golden_square = 0, actual_square = 0, product = 0;
+  for (const Part& part : parts) {
+    s.compared += part.compared;
+    s.only_nan += part.only_nan;
+    s.not_finite += part.not_finite;
+    s.assert_close.mismatched += part.mismatched;
+    for (std::size_t bin = 0; bin < part.bins.size(); ++bin) s.ulps[bin].count += part.bins[bin];
+    s.max_abs = std::max(s.max_abs, part.max_abs);
+    s.max_rel = std::max(s.max_rel, part.max_rel);
+    error += part.error;
+    golden_square += part.golden_square;
+    actual_square += part.actual_square;
+    product += part.product;
+    shares.insert(shares.end(), part.shares.begin(), part.shares.end());
   }
   s.share_max = shares.empty() ? 0 : *std::max_element(shares.begin(), shares.end());
-  s.share_p999 = quantile(shares, 0.999);
-  s.share_median = quantile(shares, 0.5);
+  s.share_p999 = quantile(shares, s.compared, 0.999);
+  s.share_median = quantile(shares, s.compared, 0.5);
   s.relative_l2 = golden_square > 0 ? std::sqrt(error / golden_square) : error > 0 ? std::numeric_limits<double>::infinity() : 0;
-  s.cosine = golden_square > 0 && actual_square > 0 ? product / (std::sqrt(golden_square) * std::sqrt(actual_square))
-             : golden_square == actual_square       ? 1
-                                                    : 0;
+  // Where both are as long, the root of a square may be another number.
+  const double lengths = golden_square == actual_square ? golden_square : std::sqrt(golden_square) * std::sqrt(actual_square);
+  s.cosine = lengths > 0 ? product / lengths : golden_square == actual_square ? 1 : 0;
   trim(s.ulps);
   return s;
 }

@@ -38,7 +38,8 @@ struct ErrorStatistics {
 /// Steps of representable numbers from a to b (bits of `type`); -1 when exactly one of them is NaN.
 std::int64_t ulp_distance(DType type, std::uint64_t a, std::uint64_t b);
 
-ErrorStatistics statistics_of(const OutputVerdict& output);
+/// The same figures for any number of threads.
+ErrorStatistics statistics_of(const OutputVerdict& output, int threads = 1);
 
 /// How large errors are where golden is of a given size: one per binade of |golden|, zeros first.
 struct Binade {

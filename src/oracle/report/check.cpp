@@ -86,7 +86,7 @@ CheckResult check_with(const Case& c, const GoldenRun& golden, const NamedTensor
     entry.dtype = given.dtype();
     entry.shape = given.shape();
     const OutputDetail& detail = *output.detail;
-    entry.statistics = statistics_of(output);
+    entry.statistics = statistics_of(output, options.exec.threads);
     entry.view = logical_view(*c.op, *c.op->schema().find_tensor(output.name), detail.golden.shape(), c.inputs);
     entry.relations = relations_of(detail.failing, detail.golden, detail.actual, detail.exact, entry.view.shape);
     for (std::string& term : terms_of(c.op->schema(), c.inputs, detail.failing, detail.golden, detail.actual, detail.exact))

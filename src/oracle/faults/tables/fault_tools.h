@@ -1,4 +1,5 @@
-// What the tables of faults are written with: tensors as rows of numbers. Included by the files of this folder, and by what asks as they do.
+// What the tables of faults are written with: tensors as rows of numbers. Included by the files of this folder, and by what asks as they
+// do.
 #pragma once
 
 #include <algorithm>
