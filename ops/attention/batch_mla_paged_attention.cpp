@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "core/random.h"
 #include "ops/softmax/layouts/mla_decode.h"
@@ -125,17 +126,56 @@ Place place_of(const Call& op, std::int64_t token) {
   return {end - ends - 1, token - end[-1]};
 }
 
+/// The call of one head of a token that sees the first `keys` tokens of its request alone.
+Call alone(const Call& op, std::int64_t token, std::int64_t head, std::int64_t request, std::int64_t keys) {
+  Call one = op;
+  const auto offsets = [](std::int32_t begin, std::int32_t end) {
+    Tensor both(i32, {2});
+    both.as<std::int32_t>()[0] = begin, both.as<std::int32_t>()[1] = end;
+    return both;
+  };
+  one.q_nope = op.q_nope.slice(0, token, token + 1).slice(1, head, head + 1);
+  one.q_pe = op.q_pe.slice(0, token, token + 1).slice(1, head, head + 1);
+  one.qo_indptr = offsets(0, 1);
+  const auto* const pages = op.kv_indptr.as<const std::int32_t>() + request;
+  one.kv_indptr = offsets(pages[0], pages[1]);
+  one.kv_len_arr = Tensor(i32, {1});
+  one.kv_len_arr.as<std::int32_t>()[0] = static_cast<std::int32_t>(keys);
+  one.out = Tensor(op.out.dtype(), {1, 1, mla_latent});
+  one.lse = op.lse.defined() ? Tensor(f32, {1, 1}) : Tensor();
+  one.causal = false;
+  return one;
+}
+
+/// Whether the number is one that the call's contract allows; of a token without keys 0, or -inf as its log-sum-exp.
+bool is_of(const Call& op, std::string_view output, std::int64_t linear, double number) {
+  if (op.kv_len_arr.as<const std::int32_t>()[0] == 0)
+    return output == "out" ? number == 0 : number == -std::numeric_limits<double>::infinity();
+  Reference reference;
+  golden(op, Exec{.mode = Mode::golden, .threads = 1}, &reference);
+  const ReferenceOutput* const record = reference.find(output);
+  if (record == nullptr) return false;
+  const auto i = static_cast<std::size_t>(linear);
+  if (!record->unspecified.empty() && record->unspecified[i] != 0) return true;
+  const DType type = output == "out" ? op.out.dtype() : f32;
+  return number >= quant::round_to(type, record->exact[i] - record->slack[i]) &&
+         number <= quant::round_to(type, record->exact[i] + record->slack[i]);
+}
+
 /// Upstream's kernels take blocks of 64 or 128 rows, heads of one token after those of the other, and go through tiles of 64 keys up to
 /// the last one of the block's whole tokens: of one that begins in the block and ends behind it a tile may be missing, in which only its
 /// own key lies.
 bool explains_lost_key(const Call& actual, std::string_view output, std::int64_t linear) {
-  const std::int64_t heads = actual.q_nope.size(1), token = linear / (heads * (output == "lse" ? 1 : mla_latent));
+  const bool is_lse = output == "lse";
+  const std::int64_t heads = actual.q_nope.size(1), row = is_lse ? linear : linear / mla_latent, token = row / heads;
   const auto [request, query] = place_of(actual, token);
   const auto* const ends = actual.qo_indptr.as<const std::int32_t>();
   const std::int64_t queries = ends[request + 1] - ends[request], hidden = queries - 1 - query;
   const std::int64_t own_key = actual.kv_len_arr.as<const std::int32_t>()[request] - hidden - 1;
-  return actual.causal && own_key >= 0 && own_key % 64 == 0 && query * heads / 64 != ((query + 1) * heads - 1) / 64 &&
-         query * heads % 64 != 0;
+  const bool may_lose =
+      actual.causal && own_key >= 0 && own_key % 64 == 0 && query * heads / 64 != ((query + 1) * heads - 1) / 64 && query * heads % 64 != 0;
+  return may_lose && is_of(alone(actual, token, row % heads, request, own_key), output, is_lse ? 0 : linear % mla_latent,
+                           quant::get(is_lse ? actual.lse : actual.out, linear));
 }
 
 /// Tokens that a query does not see are multiplied by weights of 0.

@@ -11,6 +11,7 @@
 #include "ops/softmax/layouts/mla_decode.h"
 #include "ops/softmax/layouts/offsets.h"
 #include "ops/softmax/leaked_values.h"
+#include "ops/softmax/split_traces.h"
 #include "quant/element.h"
 
 namespace dodona::ops {
@@ -146,6 +147,24 @@ bool explains_sink_alone(const Call& actual, std::string_view output, std::int64
   return false;
 }
 
+SeenKeys keys_seen_by(const Call& op, std::int64_t token, std::int64_t head) {
+  return keys_seen(call_of(op), requests_of(op), token, head);
+}
+
+/// Whether a number stands where golden has NaN because a split that holds it was left out.
+bool explains_split_of_no_weight(const Call& actual, std::string_view output, std::int64_t linear) {
+  const std::int64_t width = actual.v.size(2), heads = actual.q.size(1), row = linear / width;
+  return output == "out" && lacks_splits_of_no_weight(call_of(actual), keys_seen_by(actual, row / heads, row % heads), linear % width,
+                                                      quant::get(actual.out, linear));
+}
+
+/// Whether the first split's infinite sum of weights made zeros, and NaN of the log-sum-exp.
+bool explains_sink_of_first_split(const Call& actual, std::string_view output, std::int64_t linear) {
+  const std::int64_t heads = actual.q.size(1), row = output == "out" ? linear / actual.v.size(2) : linear;
+  const bool left = output == "out" ? quant::get(actual.out, linear) == 0 : std::isnan(quant::get(actual.lse, linear));
+  return left && sink_may_overflow_first_split(call_of(actual), keys_seen_by(actual, row / heads, row % heads));
+}
+
 void hopper(const Call& op, const Exec& exec) {
   flashinfer_ragged_hopper(call_of(op), requests_of(op), exec);
 }
@@ -186,7 +205,17 @@ fall or lead outside, a scale that is not positive. Caps: tanh by the approximat
            {"sink-of-no-keys", "lse",
             "a query that sees no key has the sink's number as its log-sum-exp, +inf of one that is too large for fp32, where its tile has "
             "other queries: -inf elsewhere",
-            ops::explains_sink_alone}},
+            ops::explains_sink_alone},
+           {"splits-of-no-weight", "out",
+            "a split of the keys whose weight about the largest is 0 in fp32 is not added: what is not finite among its values does not "
+            "show, "
+            "where it gives NaN unsplit",
+            ops::explains_split_of_no_weight},
+           {"sink-of-first-split", "out",
+            "the first split of the keys takes the sink: of a sink that is more than 126 ln 2 above every score there the sum is infinite, "
+            "and "
+            "the merged row is zeros, its log-sum-exp NaN",
+            ops::explains_sink_of_first_split}},
       .mistakes = {{"causal-mask-from-first-key", "the causal mask is aligned to the first key, not to the last",
                     ops::golden<ops::CausalMask::from_first_key>},
                    {"own-key-hidden", "the causal mask hides a query's own key", ops::golden<ops::CausalMask::own_key_hidden>},

@@ -1,6 +1,10 @@
 #include "ops/attention/merge_state.h"
 
 #include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "quant/element.h"
 
 namespace dodona::ops {
 namespace {
@@ -27,6 +31,16 @@ std::optional<Refusal> unsupported(const MergeState& op, Mode mode) {
   return {};
 }
 
+/// The weighted sum, before its division by the sum of the weights, is beyond fp32.
+bool explains_sum_beyond_fp32(const MergeState& actual, std::string_view output, std::int64_t linear) {
+  if (output != "v_merged" || !std::isinf(quant::get(actual.v_merged, linear))) return false;
+  const std::int64_t row = linear / actual.v_a.size(2);
+  const double s_a = quant::get(actual.s_a, row), s_b = quant::get(actual.s_b, row), top = std::fmax(s_a, s_b);
+  const double sum = quant::get(actual.v_a, linear) * std::exp2(s_a - top) + quant::get(actual.v_b, linear) * std::exp2(s_b - top);
+  constexpr double largest = std::numeric_limits<float>::max();
+  return std::isfinite(sum) && std::fabs(sum) > largest * (1 - 0x1p-18) && (sum > 0) == (quant::get(actual.v_merged, linear) > 0);
+}
+
 void hopper(const MergeState& op, const Exec& exec) {
   merge_hopper(partial_merge(op, false), exec);
 }
@@ -50,8 +64,12 @@ open.)",
       .fast = ops::fast,
       .hopper = ops::hopper,
       .unsupported = ops::unsupported,
-      .defects = {{"no-launch-128-heads", "v_merged",
-                   "bf16 with 128 heads x 128 dims does not launch (2048 threads); there is no fp32 either"}},
+      .defects =
+          {{"no-launch-128-heads", "v_merged", "bf16 with 128 heads x 128 dims does not launch (2048 threads); there is no fp32 either"},
+           {"sum-beyond-fp32", "v_merged",
+            "FlashInfer's Triton kernels divide v_a * w_a + v_b * w_b, the larger weight 1, by the sum of the weights at last: of values "
+            "near the largest numbers of fp32 the sum is infinite",
+            ops::explains_sum_beyond_fp32}},
       .mistakes = {{"shares-not-normalized", "the weights are not divided by their sum",
                     ops::golden<ops::MergeRule::shares_not_normalized>},
                    {"logarithm-left-out", "the larger log-sum-exp is written, without the logarithm of the sum",

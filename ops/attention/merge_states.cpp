@@ -193,7 +193,7 @@ bool begins_above(const MergeStates& actual, std::string_view output, std::int64
   for (std::int64_t i = 0; i < states; ++i) {
     const double v = quant::get(actual.v, ((row / heads * states + i) * heads + row % heads) * width + linear % width);
     const double share = s[static_cast<std::size_t>(i)] == -infinity ? 0.0 : fixed::exp2(s[static_cast<std::size_t>(i)] - least);
-    if (!std::isfinite(v)) return true;  // times a weight of zero, or not
+    if (!std::isfinite(v)) return !std::isfinite(quant::get(actual.v_merged, linear));  // times a weight, or NaN where that is zero
     value += share * v, magnitude += std::fabs(share * v);
   }
   const double got = quant::get(actual.v_merged, linear), shrunk = fixed::exp2(least - most);

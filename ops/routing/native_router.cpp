@@ -41,6 +41,20 @@ float add_in_bf16(float a, float b) {
   return in_bf16(ExactArithmetic::add(a, b));
 }
 
+/// 0.5 tanh(0.5 x) + 0.5 where tanh may be the approximate instruction, which is within 2^-11 of it, relative: what tanhf becomes with fast
+/// math, by which FlashInfer compiles.
+Interval interval_of_instruction(float x) {
+  const double s = tanh_sigmoid(x);
+  if (std::isnan(s) || std::isinf(x)) return {s, s};
+  const double error = 0x1.01p-12 * std::fabs(2 * s - 1) + f32_eps;
+  const auto number = [](double value) { return static_cast<double>(static_cast<float>(value)); };
+  return {number(std::max(0.0, s - error)), number(std::min(1.0, s + error))};
+}
+
+double sigmoid_of(const NativeRouter& router, float x) {
+  return router.from_tanh ? tanh_sigmoid(x) : fixed::sigmoid(x);
+}
+
 /// A row's scores, golden mode's keys, and where those of an honest implementation lie.
 struct NativeRow {
   const NativeRouter& router;
@@ -59,13 +73,14 @@ struct NativeRow {
     const SoftmaxScores shares(logits, shifted);
     defined = !router.softmax || shares.defined();
     for (std::size_t e = 0; e < x.size(); ++e) {
-      const bool from_tanh = rule == NativeRule::sigmoid_from_tanh;
-      const double exact = router.softmax ? shares.share(e) : from_tanh ? TanhArithmetic::sigmoid(x[e]) : fixed::sigmoid(x[e]);
+      const bool approximate = rule == NativeRule::sigmoid_from_tanh;
+      const double exact = router.softmax ? shares.share(e) : approximate ? TanhArithmetic::sigmoid(x[e]) : sigmoid_of(router, x[e]);
       defined = defined && !std::isnan(exact) && !std::isnan(bias[e]);
       const double score = type == f32 ? exact : rounded_score(type, static_cast<float>(exact));
-      const Interval interval = router.softmax ? rounded_interval(type, shares.weight(e))
-                                : from_tanh    ? Interval{score, score}
-                                               : sigmoid_interval(type, x[e]);
+      const Interval interval = router.softmax     ? rounded_interval(type, shares.weight(e))
+                                : approximate      ? Interval{score, score}
+                                : router.from_tanh ? interval_of_instruction(x[e])
+                                                   : sigmoid_interval(type, x[e]);
       scores.push_back({score, std::max({interval.high - score, score - interval.low, 0.0})});
       const Interval key = sum_interval(f32, interval, {bias[e], bias[e]});
       keys.push_back(as_key(rule == NativeRule::keys_in_bf16 ? add_in_bf16(in_bf16(static_cast<float>(score)), in_bf16(bias[e]))
@@ -249,6 +264,8 @@ class FastRow {
       const Interval score = steps.around(score_[e]);
       low_[e] = number ? as_key(static_cast<float>(score.low) + bias_[e]) : -std::numeric_limits<float>::infinity();
       high_[e] = number ? as_key(static_cast<float>(score.high) + bias_[e]) : low_[e];
+      // Steps are those of the other sigmoid.
+      if (router.from_tanh && number) know(e);
     }
   }
 
@@ -304,7 +321,7 @@ class FastRow {
   void know(std::size_t e) {
     if (known_[e] != 0) return;
     known_[e] = 1;
-    score_[e] = rounded(fixed::sigmoid(static_cast<double>(score_[e])));
+    score_[e] = rounded(sigmoid_of(router_, score_[e]));
     low_[e] = high_[e] = as_key(score_[e] + bias_[e]);
   }
 

@@ -36,8 +36,9 @@ struct NativeRouter {
   bool group_by_maximum;  ///< a group's key is its best, else the sum of its two best
   std::int64_t shared;    ///< fused shared experts: the last column is one of them
   bool renormalize;
-  double factor;  ///< routed_scaling_factor; 0: none
-  bool apply;     ///< renormalized weights are multiplied by it
+  double factor;           ///< routed_scaling_factor; 0: none
+  bool apply;              ///< renormalized weights are multiplied by it
+  bool from_tanh = false;  ///< sigmoids are made of a tanh: see tanh_sigmoid
 
   std::int64_t experts() const { return logits.size(1); }
   std::int64_t topk() const { return ids.size(1); }

@@ -3,6 +3,12 @@
 #include "ops/base/rows.h"
 
 namespace dodona::ops {
+namespace {
+
+/// Beyond this tanh(x/2) is 1 or -1 in fp32 for every implementation.
+constexpr float saturated = 20.0f;
+
+}  // namespace
 
 std::vector<float> router_row(const Tensor& t, std::int64_t row, std::int64_t n) {
   std::vector<float> values(static_cast<std::size_t>(n));
@@ -21,6 +27,21 @@ Interval sigmoid_interval(DType type, double x) {
   const double relative = (fixed::sigmoid(-x) * (1.25 * std::fabs(x) + 4.0) + 3.0) * f32_eps;
   const double low = s * (1.0 - relative), high = std::min(1.0, s * (1.0 + relative));
   return {rounded_score(type, static_cast<float>(low < 2 * flush_floor ? 0.0 : low)), rounded_score(type, static_cast<float>(high))};
+}
+
+float tanh_sigmoid(float x) {
+  if (std::fabs(x) > saturated) return x > 0 ? 1.0f : 0.0f;
+  const auto t = static_cast<float>(fixed::tanh(0.5 * static_cast<double>(x)));
+  return 0.5f * t + 0.5f;
+}
+
+/// tanh within 2 ulp of numbers up to 1, halved, and the rounding of the sum.
+Interval tanh_sigmoid_interval(float x) {
+  const double s = tanh_sigmoid(x);
+  if (std::isnan(s) || std::fabs(x) > saturated) return {s, s};
+  constexpr double error = 1.5 * 0x1p-23;
+  const auto number = [](double value) { return static_cast<double>(static_cast<float>(value)); };
+  return {number(std::max(0.0, s - error)), number(std::min(1.0, s + error))};
 }
 
 Interval sum_interval(DType type, Interval a, Interval b) {

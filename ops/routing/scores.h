@@ -69,6 +69,10 @@ struct Interval {
 
 /// Of sigmoid(x), after its rounding to the type. NaN for NaN.
 Interval sigmoid_interval(DType type, double x);
+/// 0.5 * tanh(0.5 x) + 0.5 in fp32, as FlashInfer's routers make sigmoids, and where those of an honest kernel lie: small ones are off by
+/// as much as large ones.
+float tanh_sigmoid(float x);
+Interval tanh_sigmoid_interval(float x);
 /// Of a + b over both intervals, rounded to the type; what is denormal may be flushed.
 Interval sum_interval(DType type, Interval a, Interval b);
 

@@ -47,23 +47,6 @@ const Method& method_of(const TrtllmRouter& router) {
   return methods[static_cast<int>(router.method)];
 }
 
-/// Beyond this tanh(x/2) is 1 or -1 in fp32 for every implementation.
-constexpr float saturated = 20.0f;
-
-float tanh_sigmoid(float x) {
-  if (std::fabs(x) > saturated) return x > 0 ? 1.0f : 0.0f;
-  const auto t = static_cast<float>(fixed::tanh(0.5 * static_cast<double>(x)));
-  return 0.5f * t + 0.5f;
-}
-/// tanh within 2 ulp of numbers up to 1, halved, and the rounding of the sum.
-Interval tanh_sigmoid_interval(float x) {
-  const double s = tanh_sigmoid(x);
-  if (std::isnan(s) || std::fabs(x) > saturated) return {s, s};
-  constexpr double error = 1.5 * 0x1p-23;
-  const auto number = [](double value) { return static_cast<double>(static_cast<float>(value)); };
-  return {number(std::max(0.0, s - error)), number(std::min(1.0, s + error))};
-}
-
 std::vector<Bounded> as_bounded(std::span<const float> x) {
   std::vector<Bounded> all;
   for (const float value : x) all.push_back({static_cast<double>(value)});
