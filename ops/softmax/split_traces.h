@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "ops/softmax/ragged.h"
+#include "ops/softmax/layouts/ragged.h"
 
 namespace dodona::ops {
 

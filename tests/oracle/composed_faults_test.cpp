@@ -47,11 +47,13 @@ TEST(ComposedFaults, AnIndexOfOneDimensionThatIsLookedForElsewhereIsNamed) {
   const auto first_of_4 = [](std::int64_t i) { return i / 4 * 4; };
   const auto half = [](std::int64_t i) { return i / 2; };
   const auto next_64 = [](std::int64_t i) { return i + 64 < 256 ? i + 64 : i; };
+  const auto mod_32 = [](std::int64_t i) { return i % 32; };
   for (const Looked& l :
        {Looked{"rmsnorm T=4 H=512", "weight", 0, first_of_8, "weight: along H the first of each 8 is used for all of them"},
         {"linear T=8 N=64 K=256", "weight", 0, half, "weight: along N index i is looked for at i / 2: as if groups were 2 times as large"},
         {"linear T=8 N=64 K=256", "weight", 1, next_64, "weight: along K each tile of 64 is the next one"},
         {"bmm L=8 M=4 N=64 K=128", "mat1", 0, first_of_4, "mat1: along L the first of each 4 is used for all of them"},
+        {"qserve_w4a8_per_chn_gemm M=12 N=128 K=128", "w_szs", 0, mod_32, "w_szs: along N index i is looked for at i mod 32"},
         {"int8_scaled_mm M=8 N=64 K=128", "scales_b", 0, half, "scales_b: along N index i is looked for at i / 2"}}) {
     const Replayed r = kernel_that_looks(l);
     ASSERT_EQ(r.verdict.outcome, Outcome::fail) << l.text;
@@ -59,6 +61,24 @@ TEST(ComposedFaults, AnIndexOfOneDimensionThatIsLookedForElsewhereIsNamed) {
     EXPECT_TRUE(r.explained.found.front().complete) << r.all();
     EXPECT_EQ(r.explained.found.front().text.rfind(l.text, 0), 0U) << r.all();
   }
+}
+
+TEST(ComposedFaults, AListThatIsNotLookedAtIsNamed) {
+  Replayed r{
+      make_case(parse_case_line("decode_attention_fwd B=3 N=4 Nk=2 S=200 n=90 D=64 --attr v_head_dim=64 --attr sm_scale=0.125"), {}, true),
+      {},
+      {},
+      {}};
+  Arguments arguments = runnable(*r.c.op, r.c.inputs);
+  const Tensor places = r.c.inputs.find("kv_indices")->clone();
+  for (std::int64_t i = 0; i < places.elements(); ++i) quant::set(places, i, static_cast<double>(i));
+  arguments.set("kv_indices", places);
+  r.c.op->run(arguments, {});
+  r.actual = outputs_of(*r.c.op, arguments);
+  judge_and_explain(r);
+  ASSERT_EQ(r.verdict.outcome, Outcome::fail);
+  ASSERT_FALSE(r.explained.found.empty());
+  EXPECT_EQ(r.explained.found.front().text, "kv_indices: the list is not looked at: entry i is taken to be i") << r.all();
 }
 
 TEST(ComposedFaults, AMistakeThatHasANameKeepsIt) {

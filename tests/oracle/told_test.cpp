@@ -92,6 +92,68 @@ TEST(Told, KeysWithoutAWeight) {
   EXPECT_NE(r.all().find("the sum that it is divided by is that of all"), std::string::npos) << r.all();
 }
 
+TEST(Told, SplitsThatAreMergedByOtherSums) {
+  // Of 100 keys in four splits, whose borders no tile of 2, 4, 8... has.
+  const auto merged = [](std::int64_t i, const Tensor& t) {
+    constexpr double shares[] = {1.3, 0.7, 1.1, 0.9};
+    return quant::get(t, i) * shares[i / (t.size(1) * t.size(2)) / 25];
+  };
+  const Replayed r =
+      kernel_with("batch_prefill_with_ragged_kv_cache Tq=6 Tk=100 N=4 Nk=2 D=64 Dv=64 B=1 --attr sm_scale=0.05", "v", merged);
+  expect_named(r, "out: parts of the keys have weights with a factor of their own");
+  EXPECT_NE(r.all().find(" keys 25..49 x 0.7"), std::string::npos) << r.all();
+}
+
+TEST(Told, WeightsOfOtherRows) {
+  const auto others = [](std::int64_t i, const Tensor& t) { return quant::get(t, i == 2 ? 7 : i == 6 ? 1 : i == 4 ? 3 : i); };
+  expect_named(kernel_with("fused_moe_kernel M=8 topk=1 K=128 E=2 N=40 EM=128 NB=8 --attr mul_routed_weight=true", "topk_weights", others),
+               "topk_weights: rows are multiplied with other rows' numbers: row 2 with that of row 7, row 4 with that of row 3, row 6 with "
+               "that of row 1");
+}
+
+TEST(Told, AFactorOfWhatIsRoundedOnTheWay) {
+  const auto scaled = [](std::int64_t i, const Tensor& t) { return 2.5 * quant::get(t, i); };
+  expect_named(kernel_with("deepep_post_reorder_triton_kernel R=96 D=128 T=12 topk=8", "topk_weights", scaled),
+               "topk_weights: every element is 2.5 x the given one");
+}
+
+TEST(Told, SamplersThatDrawNothing) {
+  Replayed r{
+      make_case(parse_case_line("top_p_sampling_from_probs B=16 U=16 V=1000 --attr top_p=0.7 --attr philox_seed=5"), {}, true), {}, {}, {}};
+  const Tensor& probs = *r.c.inputs.find("probs");
+  const Tensor samples(DType::i32, {16});
+  for (std::int64_t row = 0; row < 16; ++row) {
+    std::int64_t most = 0;
+    for (std::int64_t c = 1; c < 1000; ++c)
+      if (quant::get(probs, row * 1000 + c) > quant::get(probs, row * 1000 + most)) most = c;
+    quant::set(samples, row, static_cast<double>(most));
+  }
+  r.actual = {{"samples", samples}};
+  judge_and_explain(r);
+  expect_named(r, "samples: the most probable token of each row is taken: nothing is drawn");
+}
+
+TEST(Told, RowsOfZerosAreNoOtherRows) {
+  // The first queries of a request see no key: golden has zeros for them, too, which zeros in other rows are not to be taken for.
+  Replayed r{make_case(parse_case_line("batch_prefill_with_ragged_kv_cache Tq=40 Tk=40 N=4 Nk=2 D=64 Dv=64 B=2 --attr causal=true --attr "
+                                       "window_left=7 --attr sm_scale=0.125"),
+                       {}, true),
+             {},
+             {},
+             {}};
+  const Tensor& offsets = *r.c.inputs.find("qo_indptr");
+  Arguments arguments = runnable(*r.c.op, r.c.inputs);
+  r.c.op->run(arguments, {});
+  r.actual = outputs_of(*r.c.op, arguments);
+  const Tensor out = r.actual.front().second.clone();
+  const std::int64_t end = static_cast<std::int64_t>(quant::get(offsets, 1)) - 7, width = out.elements() / out.size(0);
+  for (std::int64_t i = 0; i < end * width; ++i) quant::set(out, i, 0);
+  r.actual.front().second = out;
+  judge_and_explain(r);
+  ASSERT_EQ(r.verdict.outcome, Outcome::fail);
+  EXPECT_EQ(r.find("rows-of-requests-elsewhere"), nullptr) << r.all();
+}
+
 /// A softmax whose columns have the numbers numbers(row).
 Replayed softmax_with(const std::string& line, const std::function<std::vector<double>(const std::vector<double>&)>& numbers) {
   Replayed r{make_case(parse_case_line(line), {}, true), {}, {}, {}};

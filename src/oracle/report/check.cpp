@@ -187,7 +187,7 @@ std::string likely_cause(const CheckResult& result) {
                               relation.find("first at") != std::string::npos || relation.find("groups") != std::string::npos ||
                               place == "every element";
       // Whose rows fail, and then what they hold.
-      const bool whose = relation.starts_with("exactly the") && output.relations.size() >= 2;
+      const bool whose = (relation.starts_with("exactly the") || relation.starts_with("only group")) && output.relations.size() >= 2;
       return output.verdict.name + ": " + relation + (whose ? ": " + output.relations[1] : says_where ? "" : "; " + place);
     }
   // What leaves a tenth says more than that it fails here and there.

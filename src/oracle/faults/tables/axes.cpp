@@ -60,9 +60,10 @@ bool has_dimensions(Site s) {
          (s.spec->role == Role::values || s.spec->role == Role::weight || s.spec->role == Role::scale || s.spec->role == Role::logits ||
           s.spec->storage.scales);
 }
-/// Columns of operands in tiles of usual widths are another fault's, first-tile-everywhere.
+/// Columns of matrices in whole tiles of usual widths are another fault's, first-tile-everywhere.
 bool has_its_own(Site s, int dim, std::int64_t p) {
-  return dim == s.tensor.rank() - 1 && (s.spec->role == Role::values || s.spec->role == Role::weight) && p >= 32 && p <= 256;
+  return s.tensor.rank() >= 2 && dim == s.tensor.rank() - 1 && (s.spec->role == Role::values || s.spec->role == Role::weight) &&
+         s.tensor.size(dim) >= 64 && s.tensor.size(dim) % p == 0 && (p == 32 || p == 64 || p == 128 || p == 256);
 }
 bool of_an_output(Site s, const std::string& symbol) {
   return std::any_of(s.call.golden.outputs.begin(), s.call.golden.outputs.end(), [&](const auto& output) {

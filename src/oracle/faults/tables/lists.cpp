@@ -43,7 +43,8 @@ bool is_permutation(const Tensor& numbers) {
 /// `end 64`: entries of a row from 64 on name none; `from 64`: those before; `shift 3`: the entry 3 behind; `first 4`: the first of each 4;
 /// `mod 32`: the entry i mod 32; `over 16`: the entry i / 16; `run 2`: of each 2 the first and what follows it; `own 4`: its number and
 /// i mod 4; `inverse 0`; `plus 1`: its number and 1; `pages 16`: pages of 16 where the bound says how many they have. Of lists of several
-/// rows `rows-over 2`: the row b / 2; `rows-shift 1`: the row behind.
+/// rows `rows-over 2`: the row b / 2; `rows-shift 1`: the row behind. `itself 0`: entry i is i, the list is not looked at; `itself 1`: of
+/// lists of several rows i is counted on from row to row.
 Values other_entries(Site s) {
   Values values;
   const auto add = [&](const char* how, std::int64_t n) { values.emplace_back(how + std::string(" ") + std::to_string(n)); };
@@ -68,6 +69,8 @@ Values other_entries(Site s) {
   for (const std::int64_t p : numbers_of(s.call))
     if (p < width) add("mod", p), add("first", p), add("over", p), add("run", p), add("own", p);
   for (const std::int64_t n : {1, -1}) add("plus", n);
+  add("itself", 0);
+  if (s.tensor.elements() > width) add("itself", 1);
   const std::size_t star = s.spec->bound.find('*');
   if (star != std::string::npos && s.tensor.rank() == 1)
     for (const std::int64_t p : {1, 2, 4, 8, 16, 32, 64, 128, 256}) add("pages", p);
@@ -109,6 +112,7 @@ void take_other_entries(Site s, To t) {
     if (how == "end") taken = at < n ? own : -1;
     if (how == "from") taken = at < n ? -1 : own;
     if (how == "plus") taken = own + (own >= 0 ? n : 0);
+    if (how == "itself") taken = own < 0 ? own : n == 0 ? at : i;
     if (how == "pages" && slots > 0) taken = own / n * slots + own % n;
     quant::set(t, i, static_cast<double>(taken));
   }
@@ -130,6 +134,8 @@ std::string other_entries_in_words(Site s) {
   if (how == "rows-shift") return name + "row b of the list is the one " + (n == "1" ? "behind" : "before") + " it";
   if (how == "end") return name + "entries from " + n + " on are left out: the first " + n + " of a row alone count";
   if (how == "from") return name + "the first " + n + " entries of a row are left out";
+  if (how == "itself")
+    return name + "the list is not looked at: entry i is taken to be i" + (n == "0" ? "" : ", counted on from row to row");
   if (how == "plus") return name + (n == "1" ? "each number is one too large" : "each number is one too small");
   return name + "slots are taken apart into pages of " + n + ", where a page has " + std::to_string(slots_of_page(s));
 }

@@ -23,8 +23,18 @@ using namespace fault_tools;
 bool is_number(Site s) {
   return !s.attr->recipe && std::holds_alternative<double>(s.value) && std::isfinite(std::get<double>(s.value));
 }
+/// A number for each row of others, whatever it is called: far fewer of them than of what they multiply.
+bool is_for_rows(Site s) {
+  constexpr std::int64_t a_row = 16;
+  return s.spec->role == Role::values &&
+         std::any_of(s.call.op.schema().tensors.begin(), s.call.op.schema().tensors.end(), [&](const TensorSpec& spec) {
+           const Tensor* const other = s.call.inputs.find(spec.name);
+           return spec.direction == Direction::in && other != nullptr && other->defined() && is_float(other->dtype()) &&
+                  other->elements() >= a_row * s.tensor.elements();
+         });
+}
 bool is_factor(Site s) {
-  const bool fits = s.spec->role == Role::scale || s.spec->role == Role::weight;
+  const bool fits = s.spec->role == Role::scale || s.spec->role == Role::weight || is_for_rows(s);
   return fits && !s.spec->storage.code && is_float(s.tensor.dtype()) && bits(s.tensor.dtype()) > 8;
 }
 void times_number(Site s, const Tensor& changed) {
@@ -173,35 +183,72 @@ double weighted_median(std::vector<std::pair<double, double>> values) {
   return 0;
 }
 
+/// What a kernel's numbers are to golden's, of outputs of which no bit is open: a median, known to a few digits. Roundings on the way to
+/// them hide how they follow a number.
+std::optional<double> ratio_of_bits(const Verdict& verdict, const GoldenRun& golden) {
+  constexpr std::size_t enough = 64;
+  std::vector<std::pair<double, double>> ratios;
+  for (const OutputVerdict& output : verdict.outputs) {
+    const ReferenceOutput* const reference = golden.reference.find(output.name);
+    if (output.failing == 0 || output.detail == nullptr) continue;
+    if (reference != nullptr && std::any_of(reference->slack.begin(), reference->slack.end(), [](double x) { return x > 0; })) continue;
+    const Tensor& actual = output.detail->actual;
+    if (!is_float(actual.dtype()) || bits(actual.dtype()) <= 8) continue;
+    for (std::size_t k = 0; k < output.detail->failing.size(); k += output.detail->failing.size() / most_elements + 1) {
+      const double g = quant::get(output.detail->golden, output.detail->failing[k]);
+      const double ratio = quant::get(actual, output.detail->failing[k]) / g;
+      if (std::isfinite(ratio)) ratios.emplace_back(ratio, std::fabs(g));
+    }
+  }
+  if (ratios.size() < enough) return std::nullopt;
+  return weighted_median(std::move(ratios));
+}
+
 class Fit {
  public:
   Fit(const Placed& number, const NamedTensors& actual, const Verdict& verdict, const JudgeOptions& options,
-      const std::vector<Fitted>& elements, const std::function<bool()>& time_is_up)
-      : number_(number), actual_(actual), verdict_(verdict), options_(options), elements_(elements), time_is_up_(time_is_up) {}
+      const std::vector<Fitted>& elements, std::optional<double> ratio, const std::function<bool()>& time_is_up)
+      : number_(number),
+        actual_(actual),
+        verdict_(verdict),
+        options_(options),
+        elements_(elements),
+        ratio_(ratio),
+        time_is_up_(time_is_up) {}
 
   /// What reproduces everything, with as few digits as do.
   std::optional<Explanation> explanation() const {
-    const std::optional<double> value = fitted();
-    if (!value || *value == now(number_) || !reproduced(*value)) return std::nullopt;
+    if (!elements_.empty())
+      if (const auto value = fitted(); value && *value != now(number_))
+        if (auto found = reproduced(*value)) {
+          constexpr int all_there_are = 8;
+          auto simpler = simplest(*value, all_there_are);
+          return simpler ? simpler : found;
+        }
+    // Of a ratio of rounded numbers no more is known.
+    constexpr int few = 4;
+    return ratio_ ? simplest(now(number_) * *ratio_, few) : std::nullopt;
+  }
+
+ private:
+  std::optional<Explanation> simplest(double value, int most_digits) const {
     constexpr double near = 0.02;
     for (const Product& product : products_of_numbers(number_.site))
-      if (const double x = now(number_) * product.value; std::fabs(x / *value - 1) < near)
+      if (const double x = now(number_) * product.value; std::fabs(x / value - 1) < near)
         if (auto found = reproduced(x)) return found;
-    for (int digits = 1; digits <= 8; ++digits) {
+    for (int digits = 1; digits <= most_digits; ++digits) {
       // A number of few digits, or so many times the given one where that is clearly nearer.
-      std::vector<double> rounded{shortened(*value, digits)};
+      std::vector<double> rounded{shortened(value, digits)};
       if (const double given = now(number_); given != 0 && number_.fault != &factor_on_tensor) {
-        const double multiple = given * shortened(*value / given, digits);
-        const bool nearer = std::fabs(multiple - *value) < 0.5 * std::fabs(rounded.front() - *value);
+        const double multiple = given * shortened(value / given, digits);
+        const bool nearer = std::fabs(multiple - value) < 0.5 * std::fabs(rounded.front() - value);
         rounded.insert(nearer ? rounded.begin() : rounded.end(), multiple);
       }
       for (const double x : rounded)
         if (auto found = reproduced(x)) return found;
     }
-    return reproduced(*value);
+    return std::nullopt;
   }
-
- private:
   static double shortened(double value, int digits) {
     std::array<char, 40> text;
     std::snprintf(text.data(), text.size(), "%.*g", digits, value);
@@ -323,6 +370,7 @@ class Fit {
   const Verdict& verdict_;
   const JudgeOptions& options_;
   const std::vector<Fitted>& elements_;
+  std::optional<double> ratio_;
   const std::function<bool()>& time_is_up_;
 };
 
@@ -332,7 +380,8 @@ std::vector<Explanation> fitted_numbers(const Case& c, const GoldenRun& golden, 
                                         const JudgeOptions& options, const std::function<bool()>& time_is_up) {
   std::vector<Explanation> found;
   const std::vector<Fitted> elements = elements_to_fit(verdict, golden);
-  if (elements.empty()) return found;
+  const std::optional<double> ratio = ratio_of_bits(verdict, golden);
+  if (elements.empty() && !ratio) return found;
   JudgeOptions alone = options;
   alone.exec.threads = 1;
   const FaultCase call{*c.op, c.inputs, golden, alone.exec};
@@ -343,7 +392,7 @@ std::vector<Explanation> fitted_numbers(const Case& c, const GoldenRun& golden, 
   constexpr double worth_a_team = 1e9;
   parallel_for(options.exec.threads, static_cast<std::int64_t>(numbers.size()), worth_a_team, [&](std::int64_t i) {
     const auto at = static_cast<std::size_t>(i);
-    if (!time_is_up()) fitted[at] = Fit(numbers[at], actual, verdict, alone, elements, time_is_up).explanation();
+    if (!time_is_up()) fitted[at] = Fit(numbers[at], actual, verdict, alone, elements, ratio, time_is_up).explanation();
   });
   for (auto& explanation : fitted)
     if (explanation) found.push_back(std::move(*explanation));

@@ -27,6 +27,8 @@ using pattern::number;
 /// What golden mode adds up for a row of the output.
 struct Seen {
   std::vector<double> weights, values;
+
+  std::int64_t keys() const { return static_cast<std::int64_t>(weights.size()); }
 };
 /// Rows that fail, and what is shown of them.
 struct Watched : AttentionWatch {
@@ -41,9 +43,31 @@ struct Watched : AttentionWatch {
   }
 };
 
+/// Where each tile of a row's keys begins; the last number is theirs.
+using Tiles = std::vector<std::int64_t>;
+Tiles tiles_of(std::int64_t keys, std::int64_t tile) {
+  Tiles begins;
+  for (std::int64_t j = 0; j < keys; j += tile) begins.push_back(j);
+  begins.push_back(keys);
+  return begins;
+}
+/// The keys in so many splits: as even as can be, or each as long as the first, which is a multiple of something.
+std::vector<Tiles> splits_of(std::int64_t keys, std::int64_t splits) {
+  std::vector<Tiles> found;
+  for (const std::int64_t whole : {1, 8, 16, 32})
+    if (const std::int64_t length = quant::ceil_div(quant::ceil_div(keys, splits), whole) * whole; length < keys)
+      found.push_back(tiles_of(keys, length));
+  Tiles even;
+  for (std::int64_t s = 0; s <= splits; ++s) even.push_back(s * (keys / splits) + std::min(s, keys % splits));
+  found.push_back(std::move(even));
+  return found;
+}
+
 /// What the keys of a row, in tiles, counted for.
 struct Told {
-  std::int64_t row, keys, tile;
+  std::int64_t row, keys;
+  Tiles tiles;
+  bool splits;  ///< few and long, each with a count of its own
   std::vector<double> counts, room;
   double common = 1;  ///< of the keys that nothing happened to
   std::vector<bool> lost, twice;
@@ -69,8 +93,11 @@ class KeyWeights {
     // Some are left out, or count twice; or else each tile has a factor of its own.
     if (std::all_of(told_.begin(), told_.end(), [&](Told& t) { return sorted(t); }))
       return verified(words_of_some(), true, actual, options);
-    // Any weights at all fit another query's row: those of a few parts are no chance.
-    if (!std::all_of(told_.begin(), told_.end(), few_parts)) return std::nullopt;
+    // Any weights at all fit another query's row: those of a few parts are no chance. Of few tiles nothing is known; most rows must have
+    // more.
+    const auto parts = std::count_if(told_.begin(), told_.end(), few_parts);
+    const bool others_are_short = std::all_of(told_.begin(), told_.end(), [](const Told& t) { return few_parts(t) || is_short(t); });
+    if (!others_are_short || 2 * parts < static_cast<std::ptrdiff_t>(told_.size())) return std::nullopt;
     return verified(words_of_tiles(), false, actual, options);
   }
 
@@ -97,38 +124,49 @@ class KeyWeights {
     return quant::ulp(actual_.dtype(), quant::get(actual_, i)) / 2 + reference.slack[static_cast<std::size_t>(i)] + 1e-30;
   }
   /// What each tile adds to element c of the row.
-  static std::vector<double> parts_of(const Seen& seen, std::int64_t tile, std::int64_t c, std::int64_t width) {
-    const auto keys = static_cast<std::int64_t>(seen.weights.size());
-    std::vector<double> parts(static_cast<std::size_t>(quant::ceil_div(keys, tile)));
-    for (std::int64_t j = 0; j < keys; ++j)
-      parts[static_cast<std::size_t>(j / tile)] +=
-          seen.weights[static_cast<std::size_t>(j)] * seen.values[static_cast<std::size_t>(j * width + c)];
+  static std::vector<double> parts_of(const Seen& seen, const Tiles& tiles, std::int64_t c, std::int64_t width) {
+    std::vector<double> parts(tiles.size() - 1);
+    for (std::size_t t = 0; t + 1 < tiles.size(); ++t)
+      for (std::int64_t j = tiles[t]; j < tiles[t + 1]; ++j)
+        parts[t] += seen.weights[static_cast<std::size_t>(j)] * seen.values[static_cast<std::size_t>(j * width + c)];
     return parts;
   }
-  std::optional<Told> tell(std::int64_t row, const Seen& seen) const {
-    const auto keys = static_cast<std::int64_t>(seen.weights.size());
-    for (std::int64_t tile = 1; tile < keys || tile == 1; tile *= 2) {
-      const std::int64_t tiles = quant::ceil_div(keys, tile);
-      if (2 * tiles > width_) continue;
-      LeastSquares equations(static_cast<std::size_t>(tiles));
-      for (std::int64_t c = 0; c < width_; ++c)
-        equations.add(parts_of(seen, tile, c, width_), quant::get(actual_, row * width_ + c), room_of(row * width_ + c));
-      const auto solution = equations.solved();
-      if (!solution) continue;
-      double wrong = 0;
-      for (std::int64_t c = 0; c < width_; ++c) {
-        const std::vector<double> parts = parts_of(seen, tile, c, width_);
-        double sum = 0;
-        for (std::size_t t = 0; t < parts.size(); ++t) sum += parts[t] * solution->x[t];
-        const double off = (quant::get(actual_, row * width_ + c) - sum) / room_of(row * width_ + c);
-        wrong += off * off;
-      }
-      // Of another sum than one of these values nothing is told.
-      if (wrong > 2.0 * static_cast<double>(width_)) continue;
-      Told told{row, keys, tile, solution->x, solution->room, 1, {}, {}};
-      told.common = common_of(told, seen);
-      return told;
+  /// `enough`: so many elements for each tile.
+  std::optional<Told> tell(std::int64_t row, const Seen& seen, const Tiles& tiles, std::int64_t enough) const {
+    if (enough * static_cast<std::int64_t>(tiles.size() - 1) > width_) return std::nullopt;
+    LeastSquares equations(tiles.size() - 1);
+    std::vector<std::vector<double>> parts;
+    for (std::int64_t c = 0; c < width_; ++c) {
+      parts.push_back(parts_of(seen, tiles, c, width_));
+      equations.add(parts.back(), quant::get(actual_, row * width_ + c), room_of(row * width_ + c));
     }
+    const auto solution = equations.solved();
+    if (!solution) return std::nullopt;
+    double wrong = 0;
+    for (std::int64_t c = 0; c < width_; ++c) {
+      double sum = 0;
+      for (std::size_t t = 0; t + 1 < tiles.size(); ++t) sum += parts[static_cast<std::size_t>(c)][t] * solution->x[t];
+      const double off = (quant::get(actual_, row * width_ + c) - sum) / room_of(row * width_ + c);
+      wrong += off * off;
+    }
+    // Of another sum than one of these values nothing is told.
+    if (wrong > 2.0 * static_cast<double>(width_)) return std::nullopt;
+    Told told{row, seen.keys(), tiles, false, solution->x, solution->room, 1, {}, {}};
+    told.common = common_of(told, seen);
+    return told;
+  }
+  std::optional<Told> tell(std::int64_t row, const Seen& seen) const {
+    if (auto told = tell(row, seen, tiles_of(seen.keys(), 1), 2)) return told;
+    // Before tiles, which may lie across their borders.
+    constexpr std::int64_t most_splits = 16;
+    for (std::int64_t splits = 2; splits <= std::min(most_splits, seen.keys() / 2); ++splits)
+      for (const Tiles& tiles : splits_of(seen.keys(), splits))
+        if (auto told = tell(row, seen, tiles, 4)) {
+          told->splits = true;
+          return told;
+        }
+    for (std::int64_t tile = 2; tile < seen.keys(); tile *= 2)
+      if (auto told = tell(row, seen, tiles_of(seen.keys(), tile), 2)) return told;
     return std::nullopt;
   }
   /// The count that most of the weight has, but for what is lost.
@@ -138,9 +176,7 @@ class KeyWeights {
     for (std::size_t t = 0; t < told.counts.size(); ++t) {
       if (!told.known(t) || std::fabs(told.counts[t]) < 0.1) continue;
       double weight = 0;
-      for (std::size_t j = t * static_cast<std::size_t>(told.tile);
-           j < std::min((t + 1) * static_cast<std::size_t>(told.tile), seen.weights.size()); ++j)
-        weight += std::fabs(seen.weights[j]);
+      for (std::int64_t j = told.tiles[t]; j < told.tiles[t + 1]; ++j) weight += std::fabs(seen.weights[static_cast<std::size_t>(j)]);
       counts.emplace_back(told.counts[t], weight);
       all += weight;
     }
@@ -172,11 +208,16 @@ class KeyWeights {
     return true;
   }
 
+  /// Splits, or tiles of which many neighbours count alike.
   static bool few_parts(const Told& t) {
     std::size_t parts = 0;
     for (std::size_t k = 0; k < t.counts.size(); ++k)
       parts += k == 0 || std::fabs(t.counts[k] - t.counts[k - 1]) > 0.05 * std::fabs(t.counts[k]) + 4 * t.room[k] ? 1 : 0;
-    return 4 * parts <= t.counts.size();
+    return t.splits || 4 * parts <= t.counts.size();
+  }
+  static bool is_short(const Told& t) {
+    constexpr std::size_t few = 16;
+    return t.counts.size() < few;
   }
 
   std::string row_name(const Told& t) const { return "row " + std::to_string(t.row); }
@@ -188,8 +229,7 @@ class KeyWeights {
       for (end = k + 1; end < of.size() && of[end] == of[k];) ++end;
       if (!of[k]) continue;
       if (++shown > few) return text + "...";
-      const std::int64_t first = static_cast<std::int64_t>(k) * t.tile,
-                         last = std::min(static_cast<std::int64_t>(end) * t.tile, t.keys) - 1;
+      const std::int64_t first = t.tiles[k], last = t.tiles[end] - 1;
       text += (text.empty() ? "" : ", ") + (first == last ? std::to_string(first) : std::to_string(first) + ".." + std::to_string(last));
     }
     return text;
@@ -232,9 +272,7 @@ class KeyWeights {
           text += "...";
           break;
         }
-        const std::int64_t last = std::min(static_cast<std::int64_t>(end) * t.tile, t.keys) - 1;
-        text +=
-            " keys " + std::to_string(static_cast<std::int64_t>(k) * t.tile) + ".." + std::to_string(last) + " x " + number(t.counts[k]);
+        text += " keys " + std::to_string(t.tiles[k]) + ".." + std::to_string(t.tiles[end] - 1) + " x " + number(t.counts[k]);
       }
     }
     return output_.name + ": parts of the keys have weights with a factor of their own, as where parts are merged, or tiles rescaled, by " +
@@ -248,7 +286,7 @@ class KeyWeights {
     for (const Told& t : told_) {
       const Seen& seen = watched_.seen.at(t.row);
       for (std::int64_t c = 0; c < width_; ++c) {
-        const std::vector<double> parts = parts_of(seen, t.tile, c, width_);
+        const std::vector<double> parts = parts_of(seen, t.tiles, c, width_);
         double sum = 0, magnitude = 0;
         for (std::size_t k = 0; k < parts.size(); ++k) {
           const double count = !whole || !t.known(k) ? t.counts[k] : t.lost[k] ? 0 : t.twice[k] ? 2 * t.common : t.common;
