@@ -6,6 +6,7 @@
 #include "core/threads.h"
 #include "ops/base/rows.h"
 #include "ops/rows/quantize/fp4_row.h"
+#include "ops/rows/quantize/fp8_row.h"
 #include "ops/rows/quantize/mx_scales.h"
 #include "quant/amax.h"
 #include "quant/fp32_ops.h"
@@ -27,18 +28,34 @@ struct RowScale {
   bool usual =
       true;  ///< else kernels differ in what becomes of the row: it is zero, or its scale or that one's reciprocal no normal number
 };
-RowScale row_scale_of(const Fp4Quantizer& op, std::int64_t m) {
-  if (!op.row_scales.defined()) return {.encode = op.encode_scale};
-  std::vector<float> x(static_cast<std::size_t>(op.input.size(-1)));
-  quant::to_f32(op.input.dtype(), row_begin(op.input, source_row(op, m), bits(op.input.dtype()) / 8), x.data(), op.input.size(-1));
-  RowScale scale{.stored = quant::amax(x) * op.encode_scale};
+/// By the largest magnitude of its elements.
+RowScale row_scale_of(const Fp4Quantizer& op, float largest) {
+  RowScale scale{.stored = largest * op.encode_scale};
   scale.usual = scale.stored > 0x1p-125f && scale.stored < 0x1p125f;
   scale.encode = scale.usual ? quant::reciprocal_ftz(scale.stored) : 1.0f;
   return scale;
 }
 
+const std::byte* input_row(const Fp4Quantizer& op, std::int64_t m) {
+  return row_begin(op.input, source_row(op, m), bits(op.input.dtype()) / 8);
+}
+
+RowScale golden_row_scale(const Fp4Quantizer& op, std::int64_t m) {
+  if (!op.row_scales.defined()) return {.encode = op.encode_scale};
+  std::vector<float> x(static_cast<std::size_t>(op.input.size(-1)));
+  quant::to_f32(op.input.dtype(), input_row(op, m), x.data(), op.input.size(-1));
+  return row_scale_of(op, quant::amax(x));
+}
+
+RowScale fast_row_scale(const Fp4Quantizer& op, std::int64_t m, const Exec& exec) {
+  if (!op.row_scales.defined()) return {.encode = op.encode_scale};
+  float largest = 0;
+  dispatch<LargestMagnitudeKernel>(exec.isa, LargestMagnitude{input_row(op, m), op.input.size(-1), op.input.dtype(), &largest});
+  return row_scale_of(op, largest);
+}
+
 Fp4QuantRow row_of(const Fp4Quantizer& op, std::int64_t m, const RowScale& scale) {
-  return {.input = row_begin(op.input, source_row(op, m), bits(op.input.dtype()) / 8),
+  return {.input = input_row(op, m),
           .type = op.input.dtype(),
           .blocks = op.blocks(),
           .encode_scale = scale.encode,
@@ -89,7 +106,7 @@ void golden_fp4_quantize(const Fp4Quantizer& op, Fp4Rule rule, const Exec& exec,
   scales.make_open();
   const GoldenOutput row_scales(op.row_scales, reference, op.row_scales_name);
   const auto put_row = [&](std::int64_t m) {
-    const RowScale scale = row_scale_of(op, rule == Fp4Rule::one_scale_for_all_rows ? 0 : m);
+    const RowScale scale = golden_row_scale(op, rule == Fp4Rule::one_scale_for_all_rows ? 0 : m);
     const Fp4QuantRow row = row_of(op, m, scale);
     if (op.row_scales.defined()) {
       const auto value = static_cast<double>(scale.stored);
@@ -112,7 +129,7 @@ void condition_fp4_quantize(const Fp4Quantizer& actual, const Exec& exec, Refere
   const GoldenOutput codes(scratch, &reference, actual.codes_name, DType::f4_e2m1);
   codes.make_open();
   parallel_for(exec.threads, row_count(actual.input), static_cast<double>(actual.input.size(-1)), [&](std::int64_t m) {
-    const RowScale scale = row_scale_of(actual, m);
+    const RowScale scale = golden_row_scale(actual, m);
     if (!scale.usual) return;
     // Behind another scale than the row's nothing follows from it.
     if (actual.row_scales.defined() &&
@@ -125,7 +142,7 @@ void condition_fp4_quantize(const Fp4Quantizer& actual, const Exec& exec, Refere
 void fast_fp4_quantize(const Fp4Quantizer& op, const Exec& exec) {
   clear_padding(op.scales, row_count(op.input) * op.blocks());
   parallel_for(exec.threads, row_count(op.input), static_cast<double>(op.input.size(-1)), [&](std::int64_t m) {
-    const RowScale scale = row_scale_of(op, m);
+    const RowScale scale = fast_row_scale(op, m, exec);
     const Fp4QuantRow row = row_of(op, m, scale);
     if (op.row_scales.defined()) op.row_scales.as<float>()[m] = scale.stored;
     if (row.type == DType::f8_e4m3) return plain_fp4_row(row, op.codes.as<std::uint8_t>(), op.scales.as<std::uint8_t>());
