@@ -210,7 +210,7 @@ FUNCTIONS = {
             "use_mxfp8_act_scaling": (False,),
             "min_latency_mode": (False,),
         },
-        takes=("quant_scales", "activation_type"),
+        takes=("quant_scales", "activation_type", "swizzled_input_sf"),
         makes=(*experts.QUANT_SCALES[6], "gate_activation", "gated", "limited"),
         around=experts.cutlass_moe,
         newer=orders.newer_where(lambda value: isinstance(value, bool)),  # use_packed_weights before tune_max_num_tokens

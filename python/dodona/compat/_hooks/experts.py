@@ -7,8 +7,9 @@ from typing import Any, Callable, Iterable, Optional
 import numpy as np
 
 from ..._arrays import as_dtype, dtype_name, is_torch
+from ..._ops import function
 from .._adapt import Call, NotOffered, refuse
-from .arrays import Run, as_it_lies, bare, words_as_bytes
+from .arrays import Run, as_it_lies, bare, bytes_as, words_as_bytes
 
 ROUTING_METHODS = ("Default", "Renormalize", "DeepSeekV3", "Llama4", "RenormalizeNaive", "TopK", "SigmoidRenorm", "MiniMax2", "Sigmoid", "TopKSigmoid")
 WEIGHT_LAYOUTS = {"WeightLayout.MajorK": 0, "WeightLayout.MajorMn": 1, "WeightLayout.BlockMajorK": 2}
@@ -110,11 +111,19 @@ QUANT_SCALES = {
 }
 
 
+def scales_in_tiles(name: str, scales: Any, rows: int, blocks: int) -> Any:
+    """Bytes row by row, as tiles of 128 x 4 have them."""
+    if int(np.prod(tuple(scales.shape))) != rows * blocks:
+        raise refuse(name, f"has shape {list(scales.shape)}, expected {rows} rows of {blocks} scales with swizzled_input_sf=False", argument="input_sf", code="bad_shape")
+    return bare(bytes_as(function("nvfp4_block_scale_interleave")(scales.reshape(rows, blocks)), "u8"))
+
+
 def cutlass_moe(run: Run, call: Call) -> list:
     """Scales come in a list, weights of NVFP4 in words of sixteen codes, their scales in words of four. Upstream returns a list whose first
     element is the output; what follows it there is memory of min_latency_mode, never written."""
     name = "cutlass_fused_moe"
     scales, kind = call.pop("quant_scales") or [], activation(name, call)
+    in_tiles = call.pop("swizzled_input_sf", True)
     if kind == "SwigluStep":
         call["limited"] = "activated"
         if call["swiglu_limit"] is None:  # as upstream's kernel has it
@@ -133,8 +142,10 @@ def cutlass_moe(run: Run, call: Call) -> list:
             del given["fc1_act_scale"]  # the input is quantized
             blocks = -(-bare(call["fc2_expert_weights"]).shape[1] // 64) * 4
             call["input"] = words_as_bytes(call["input"], "u8")
-            call["input_sf"] = bare(words_as_bytes(call["input_sf"], "f8_e4m3"))
-            call["input_sf"] = as_dtype(call["input_sf"].reshape(-1, blocks), "f8_e4m3")
+            rows = bare(words_as_bytes(call["input_sf"], "u8"))
+            if not in_tiles:
+                rows = scales_in_tiles(name, rows, bare(call["input"]).shape[0], bare(call["input"]).shape[1] // 8)
+            call["input_sf"] = as_dtype(bare(words_as_bytes(rows, "f8_e4m3")).reshape(-1, blocks), "f8_e4m3")
     call.update(given)
     result = run(call)
     return [result[0] if type(result) is tuple else result]

@@ -128,10 +128,11 @@ def flat_scales(run: Run, call: Call) -> Any:
 
 
 def scales_by_blocks(run: Run, call: Call) -> Any:
-    """Scales come as bytes, in rows as long as there are blocks where that comes out even. What a row is multiplied with stands behind them."""
+    """Scales come as bytes, in rows as long as there are blocks, those of tiles filled up to four. What a row is multiplied with stands behind them."""
     codes, scales, *rows = run(call)
     scales, blocks = bare(bytes_as(scales, "u8")), call["a"].shape[-1] // (32 if "a_global_sf" not in call else 16)
-    return codes, scales.reshape(-1, blocks) if blocks and int(np.prod(scales.shape)) % blocks == 0 else scales, *rows
+    across = with_padding(blocks) if call["is_sf_swizzled_layout"] else blocks
+    return codes, scales.reshape(-1, across) if across else scales, *rows
 
 
 def named_layout_of_powers(run: Run, call: Call) -> Any:
@@ -163,8 +164,13 @@ def scales_in_tiles(call: Call) -> None:
     call["b_descale"] = like(call["b_descale"], b_scales.swapaxes(0, 1).reshape(-1, across).swapaxes(0, 1))
 
 
+def with_padding(blocks: int) -> int:
+    """Columns of scales in tiles."""
+    return -(-blocks // 4) * 4
+
+
 def fp4_rows(run: Run, call: Call) -> Any:
-    """Any leading dimensions, columns first too; scales come as bytes, in rows as long as there are blocks."""
+    """Any leading dimensions, columns first too; scales come as bytes, in rows as long as there are blocks, those of tiles filled up to four."""
     value = call["input"]
     if getattr(value, "ndim", 2) < 2:
         raise refuse("fp4_quantize", f"has shape {list(value.shape)}, expected [..., M, K]", argument="input", code="bad_shape")
@@ -172,16 +178,14 @@ def fp4_rows(run: Run, call: Call) -> Any:
     turned = strides[-2] == 1
     value = value.swapaxes(-2, -1) if turned else value
     *lead, columns = value.shape
-    size, rows = call["sf_vec_size"], int(np.prod(lead))
-    blocks, tile = columns // size, 8 if call["is_sf_8x4_layout"] else 128
-    padded = -(-blocks // 4) * 4 * -(-rows // tile) * tile if call["is_sf_swizzled_layout"] else blocks * rows
-    if columns % size or padded % max(blocks, 1):
-        text = f"has rows of {columns}, expected a multiple of 16 whose {blocks} blocks divide the {padded} scales that there are with padding"
-        raise refuse("fp4_quantize", text, argument="input", code="bad_shape")
+    size = call["sf_vec_size"]
+    blocks = columns // size
+    if columns % size:
+        raise refuse("fp4_quantize", f"has rows of {columns}, expected a multiple of {size}", argument="input", code="bad_shape")
     call["input"] = value.reshape(-1, columns)
     if call["global_scale"] is None and not call["sf_use_ue8m0"]:
         call["global_scale"] = as_f32(value.new_ones(1)) if is_torch(value) else np.ones(1, np.float32)
     codes, scales = run(call)
-    scales = bare(bytes_as(scales, "u8")).reshape(-1, max(blocks, 1))
+    scales = bare(bytes_as(scales, "u8")).reshape(-1, max(with_padding(blocks) if call["is_sf_swizzled_layout"] else blocks, 1))
     codes = codes.reshape(*lead, columns // 2)
     return (codes.swapaxes(-2, -1), scales.swapaxes(-2, -1)) if turned else (codes, scales)
