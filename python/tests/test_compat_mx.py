@@ -240,3 +240,32 @@ def test_one_scale_of_all_rows_of_fp8_scaled_mm():
     near(np.asarray(one), x @ y.T / 8)
     with pytest.raises(compat.Refused, match="scales_a must contain either one scale or one of each row"):
         sgl_kernel.fp8_scaled_mm(*given, np.full(2, 0.25, np.float32), of_columns, "bf16")
+
+
+# ---- scales of packed e2m1 ----
+
+
+def test_scales_in_tiles_have_columns_by_four():
+    x = (RANDOM.standard_normal((5, 288)).astype(np.float32).view(np.uint32) >> 16).astype(np.uint16)
+    one = np.ones(1, np.float32)
+    packed_codes, tiles = flashinfer.fp4_quantize(x, one)
+    flat_codes, by_rows = flashinfer.fp4_quantize(x, one, is_sf_swizzled_layout=False)
+    assert tiles.shape == (128, 20) and by_rows.shape == (5, 18) and np.array_equal(packed_codes, flat_codes)
+    assert np.array_equal(tiled(np.asarray(by_rows)), np.asarray(flashinfer.block_scale_interleave(by_rows)).view(np.uint8).reshape(-1))
+    found = np.asarray(tiles).reshape(-1, 5, 32, 4, 4).transpose(0, 3, 2, 1, 4).reshape(128, 20)
+    assert np.array_equal(found[:5, :18], by_rows)
+
+
+def test_scales_of_a_mixtures_input_may_come_row_by_row():
+    codes_in = RANDOM.integers(0, 256, (5, 64)).astype(np.uint8)
+    scales = RANDOM.integers(40, 60, (5, 8)).astype(np.uint8)
+    weights = [RANDOM.integers(0, 256, shape).astype(np.uint8) for shape in ((3, 128, 64), (3, 128, 32))]
+    of_weights = [RANDOM.integers(40, 60, shape).astype(np.uint8) for shape in ((3, 128, 8), (3, 128, 4))]
+    ids, shares = RANDOM.integers(0, 3, (5, 2)).astype(np.int32), RANDOM.random((5, 2)).astype(np.float32)
+    ones = np.ones(3, np.float32)
+    list_of_scales = [ones[:1], dodona.as_dtype(of_weights[0], "f8_e4m3"), ones, ones[:1], dodona.as_dtype(of_weights[1], "f8_e4m3"), ones]
+    run = lambda sf, **how: flashinfer.fused_moe.cutlass_fused_moe(codes_in, ids, shares, *weights, "bf16", quant_scales=list_of_scales, input_sf=sf, **how)[0]
+    wanted, found = run(tiled(scales)), run(scales, swizzled_input_sf=False)
+    assert wide(np.asarray(wanted)).any() and np.asarray(found).tobytes() == np.asarray(wanted).tobytes()
+    with pytest.raises(compat.Refused, match="cutlass_fused_moe: input_sf has shape .* expected 5 rows of 8 scales"):
+        run(scales[:4], swizzled_input_sf=False)

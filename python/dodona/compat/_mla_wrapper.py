@@ -11,7 +11,8 @@ from .._library import Error
 from .._ops import function
 from ._adapt import NotOffered, as_refused, refuse
 from ._compositions import _quantized as quantized
-from ._hooks.arrays import as_f32, bare, joined, like, type_of
+from ._hooks.arrays import as_f32, bare, dense, joined, like, type_of, with_zeros_behind
+from ._hooks.attention import FEWER, LATENT
 from ._hooks.checks import of_shape, shape_of, writable
 from ._layouts import as_given
 
@@ -142,6 +143,13 @@ class BatchMLAPagedAttentionWrapper:
                 raise refuse(NAME, f"has shape {tuple(tensor.shape)}, expected heads of {self._sizes[name]} as planned", argument=name, code="bad_shape")
         if ckv_cache.shape[1] != self._page_size:
             raise refuse(NAME, f"has pages of {ckv_cache.shape[1]}, expected {self._page_size} as planned", argument="ckv_cache", code="bad_shape")
+        room = out
+        if fewer := tuple(bare(q_nope).shape)[-1] == tuple(bare(ckv_cache).shape)[-1] == FEWER:  # zeros behind add nothing
+            q_nope, ckv_cache = (like(part, with_zeros_behind(bare(part), LATENT - FEWER)) for part in (q_nope, ckv_cache))
+            if out is not None:
+                of_shape(NAME, "out", out, (*tuple(bare(q_nope).shape)[:-1], FEWER))
+                writable(NAME, "out", out)
+                out = like(out, with_zeros_behind(bare(out), LATENT - FEWER))
         try:
             given = {"out": out, "lse": lse, "ckv_scale_arr": ckv_scale_arr}
             made = function("batch_mla_paged_attention")(
@@ -158,4 +166,10 @@ class BatchMLAPagedAttentionWrapper:
             )
         except Error as error:
             raise as_refused(error, NAME) from None
+        made = made if isinstance(made, tuple) else (made,)
+        if fewer:
+            narrow = dense(bare(made[0])[..., :FEWER])
+            if room is not None:
+                bare(room)[...] = narrow
+            made = (like(made[0], narrow) if room is None else room, *made[1:])
         return made if return_lse else made[0]

@@ -267,7 +267,7 @@ FUNCTIONS = {
         newer=orders.newer_where(orders.a_number),
         takes=("cum_seq_lens_q", "max_q_len", "skip_softmax_threshold_scale_factor", "uses_shared_paged_kv_idx"),
         before=attention.scales_as_numbers("trtllm_batch_decode_with_kv_cache_mla"),
-        around=attention.pages_or_tokens,
+        around=attention.of_any_rank,
     ),
     "trtllm_bf16_moe": Op(**ACTIVATED, before=experts.trtllm_activation("trtllm_bf16_moe", experts.moe_by_number), newer=orders.newer_bf16_moe),
     "trtllm_fp4_block_scale_moe": Op(

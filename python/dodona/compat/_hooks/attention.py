@@ -11,7 +11,7 @@ from ..._arrays import dtype_name, is_torch
 from ..._ops import function
 from .._adapt import Call, NotOffered, refuse
 from .._layouts import as_given
-from .arrays import Run, as_f32, bare, bytes_as, closed_up, dense_copy, joined_rows, like, not_writable
+from .arrays import Run, as_f32, bare, bytes_as, closed_up, dense, dense_copy, joined, joined_rows, like, not_writable, with_zeros_behind
 from .checks import of_shape, of_type, shape_of
 
 
@@ -161,6 +161,37 @@ def one_query_token(run: Run, call: Call) -> Any:
 
 # Scales that versions up to 0.4 take as tensors.
 NOT_READ = {"bmm1_scale_log2_tensor": None, "bmm2_scale_tensor": None}
+
+
+LATENT, FEWER = 512, 256  # numbers of a latent row; a smaller model's stand before zeros
+
+
+def _zeros_between(rows: Any) -> Any:
+    """[latent | rotated part] as rows of the larger model."""
+    return joined([with_zeros_behind(rows[..., :FEWER], LATENT - FEWER), rows[..., FEWER:]], -1)
+
+
+def of_any_rank(run: Run, call: Call) -> Any:
+    """Latent rows of 256: scores and outputs of zeros add nothing."""
+    if call["kv_lora_rank"] != FEWER:
+        return pages_or_tokens(run, call)
+    name, out = "trtllm_batch_decode_with_kv_cache_mla", call["out"]
+    wide = FEWER + call["qk_rope_head_dim"]
+    for argument in ("query", "kv_cache"):
+        value = bare(call[argument])
+        if getattr(value, "ndim", 0) < 2 or value.shape[-1] != wide:
+            raise refuse(name, f"has shape {list(getattr(value, 'shape', ()))}, expected rows of {wide}", argument=argument, code="bad_shape")
+    if out is not None and (reason := not_writable(bare(out))):
+        raise refuse(name, f"{reason}, and is written", argument="out")
+    given = None if out is None else like(out, with_zeros_behind(bare(out), LATENT - FEWER))
+    rows = {argument: like(call[argument], _zeros_between(bare(call[argument]))) for argument in ("query", "kv_cache")}
+    result = pages_or_tokens(run, {**call, **rows, "kv_lora_rank": LATENT, "out": given})
+    made, *lse = result if type(result) is tuple else (result,)
+    narrow = like(made, dense(bare(made)[..., :FEWER]))
+    if out is not None:
+        bare(out)[...] = bare(narrow)
+        narrow = out
+    return (narrow, *lse) if lse else narrow
 
 
 def pages_or_tokens(run: Run, call: Call) -> Any:
