@@ -598,7 +598,7 @@ def test_tests_that_ask_for_a_generation_run():
 
 
 def test_functions_with_backends_have_what_upstreams_decorator_adds():
-    assert flashinfer.mm_fp4.is_backend_supported("cudnn", 100) and not flashinfer.mm_fp4.is_backend_supported("trtllm", 100)
+    assert flashinfer.mm_fp4.is_backend_supported("trtllm", 100) and not flashinfer.mm_fp4.is_backend_supported("b12x", 100)
     assert flashinfer.bmm_fp8.is_compute_capability_supported(100)
     case = dodona.gen("bmm_fp8 L=1 M=4 K=16 N=16")
     given = [value for name, value in case.arguments().items() if name in case.inputs]
@@ -924,8 +924,8 @@ def test_flashinfers_product_takes_what_its_quantizer_gives():
     (x, x_scales), (w, w_scales) = ((flashinfer.fp4_quantize(value, one)) for value in (a, b))
     out = flashinfer.mm_fp4(x, w.T, x_scales, w_scales.T, one, "f16")
     assert out.shape == (5, 64) and np.corrcoef(out.astype(np.float32).ravel(), (a.astype(np.float32) @ b.T.astype(np.float32)).ravel())[0, 1] > 0.97
-    with pytest.raises(NotImplementedError, match="mm_fp4: backend is 'trtllm'"):
-        flashinfer.mm_fp4(x, w.T, x_scales, w_scales.T, one, "f16", backend="trtllm")
+    with pytest.raises(NotImplementedError, match="mm_fp4: backend is 'b12x'"):
+        flashinfer.mm_fp4(x, w.T, x_scales, w_scales.T, one, "f16", backend="b12x")
     codes, scales = flashinfer.mxfp8_quantize(a)
     assert codes.shape == (5, 128) and scales.shape == (512,)
     on_host = flashinfer.mxfp8_quantize(a.astype(np.float32), alignment=256)  # upstream's host path takes f32, and looks at no alignment

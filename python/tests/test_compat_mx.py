@@ -269,3 +269,21 @@ def test_scales_of_a_mixtures_input_may_come_row_by_row():
     assert wide(np.asarray(wanted)).any() and np.asarray(found).tobytes() == np.asarray(wanted).tobytes()
     with pytest.raises(compat.Refused, match="cutlass_fused_moe: input_sf has shape .* expected 5 rows of 8 scales"):
         run(scales[:4], swizzled_input_sf=False)
+
+
+@pytest.mark.parametrize("eight", [False, True])
+def test_mm_fp4_of_the_trtllm_backend_takes_rows_in_the_order_of_its_weights(eight):
+    x, w = ((RANDOM.standard_normal(shape).astype(np.float32).view(np.uint32) >> 16).astype(np.uint16) for shape in ((9, 96), (64, 96)))
+    one = np.ones(1, np.float32)
+    (a, sa), (b, sb) = flashinfer.fp4_quantize(x, one, is_sf_8x4_layout=eight), flashinfer.fp4_quantize(w, one)
+    shuffled, of_shuffled = flashinfer.nvfp4_quantize(w, one, do_shuffle=True)
+    assert not np.array_equal(shuffled, b)
+    wanted = flashinfer.mm_fp4(a, b.T, sa, sb.T, one, "bf16", use_8x4_sf_layout=eight)
+    found = flashinfer.mm_fp4(a, shuffled.T, sa, of_shuffled.T, one, "bf16", use_8x4_sf_layout=eight, backend="trtllm")
+    assert wide(np.asarray(wanted)).any() and np.asarray(found).tobytes() == np.asarray(wanted).tobytes()
+    with pytest.raises(compat.Refused, match="mm_fp4: backend is trtllm with .*expected NVFP4 and bfloat16"):
+        flashinfer.mm_fp4(a, b.T, sa, sb.T, one, "f16", backend="trtllm")
+    with pytest.raises(compat.Refused, match="mm_fp4: b_descale has shape .*expected 6 scales of 64 rows"):
+        flashinfer.mm_fp4(a, b.T, sa, sb.T[:4], one, "bf16", backend="trtllm")
+    with pytest.raises(compat.Refused, match="mm_fp4: backend is cute-dsl, which requires N % 8 == 0"):
+        flashinfer.mm_fp4(a, b.T, sa, sb.T, one, "bf16", use_8x4_sf_layout=True, backend="cute-dsl")

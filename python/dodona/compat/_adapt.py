@@ -85,7 +85,7 @@ class Op:
 
     op: str = ""  # ours, where its name differs
     names: Mapping[str, str] = field(default_factory=dict)  # upstream's argument -> ours
-    only: Mapping[str, tuple] = field(default_factory=dict)  # upstream's argument -> the values that are offered
+    only: Mapping[str, tuple] = field(default_factory=dict)  # upstream's argument -> the values that are offered; a hook sees those that it takes too
     takes: tuple[str, ...] = ()  # arguments of upstream's that a hook turns into others
     makes: tuple[str, ...] = ()  # arguments of ours that a hook gives
     sets: Mapping[str, Any] = field(default_factory=dict)  # arguments of ours that are what is said here in every call
@@ -266,7 +266,7 @@ class Adapter:
 
     def _through_hooks(self, call: Call) -> Any:
         for name, values in self.only.items():
-            given = call.pop(name)
+            given = call[name] if name in self.line.takes else call.pop(name)
             if not any(_same(given, value) for value in values):
                 offered = " or ".join(dict.fromkeys(map(repr, values)))
                 raise refuse(self.name, f"is {_told(given)}, offered is {offered}", kind=NotOffered, code="unsupported", argument=name)

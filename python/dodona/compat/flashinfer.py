@@ -231,7 +231,7 @@ FUNCTIONS = {
     "merge_states": Op(before=attention.states_in_f32),
     "min_p_sampling_from_probs": Op(takes=DRAWN, around=draws.seeded("min_p_sampling_from_probs", zeros_are_drawn=True, min_p="float32")),
     "mla_rope_quantize_fp8": MLA_ROPE,
-    "mm_fp4": Op(only={"backend": ("cudnn", "cutlass", "auto")}, before=quantized.scales_in_tiles),
+    "mm_fp4": Op(only={"backend": ("cudnn", "cutlass", "auto", "trtllm", "cute-dsl")}, takes=("backend",), before=quantized.fp4_product),
     "mxfp4_quantize": Op(takes=("sfLayout",), makes=("is_sf_swizzled_layout", "is_sf_8x4_layout"), around=quantized.named_layout_of_powers),
     "mxfp8_quantize": Op(takes=("sf_swizzle_layout",), around=quantized.flat_scales),
     "nvfp4_quantize": Op(

@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 
 from ..._arrays import is_torch
+from ..._ops import function
 from .._adapt import Call, NotOffered, refuse
-from .._layouts import as_given
+from .._layouts import as_given, codes_of, get_shuffle_matrix_a_row_indices, scales_of
 from .arrays import Run, as_f32, bare, bytes_as, dense, last_stride, like, not_writable
 
 
@@ -162,6 +163,29 @@ def scales_in_tiles(call: Call) -> None:
     a_scales, b_scales = bare(call["a_descale"]), bare(call["b_descale"])
     call["a_descale"] = like(call["a_descale"], a_scales.reshape(-1, across))
     call["b_descale"] = like(call["b_descale"], b_scales.swapaxes(0, 1).reshape(-1, across).swapaxes(0, 1))
+
+
+def fp4_product(call: Call) -> None:
+    """With the trtllm backend the rows of b^T, and their scales, come in shuffle_matrix_a's order."""
+    backend = call.pop("backend")
+    name, kind = "mm_fp4", str(call["out_dtype"]).rpartition(".")[2]
+    if backend == "trtllm" and (not call["use_nvfp4"] or kind not in ("bf16", "bfloat16")):
+        text = f"is trtllm with use_nvfp4={call['use_nvfp4']} and out_dtype={call['out_dtype']}, expected NVFP4 and bfloat16"
+        raise refuse(name, text, argument="backend")
+    if backend == "cute-dsl" and (call["use_8x4_sf_layout"] or bare(call["b"]).shape[1] % 8):
+        raise refuse(name, "is cute-dsl, which requires N % 8 == 0 and the 128x4 scale factor layout", argument="backend")
+    if backend == "trtllm":
+        rows = bare(call["b"]).swapaxes(0, 1)
+        count, blocks = rows.shape[0], rows.shape[1] * 2 // call["block_size"]
+        order = np.argsort(np.asarray(get_shuffle_matrix_a_row_indices(rows, 128)))
+        call["b"] = like(call["b"], dense(rows[as_given(order, rows)]).swapaxes(0, 1))
+        tiles = codes_of(dense(bare(call["b_descale"]).swapaxes(0, 1)))
+        if tiles.size != -(-count // 128) * 128 * with_padding(blocks):
+            raise refuse(name, f"has shape {list(bare(call['b_descale']).shape)}, expected {blocks} scales of {count} rows in tiles of 128 x 4", argument="b_descale", code="bad_shape")
+        lying = function("nvfp4_block_scale_interleave")(np.ascontiguousarray(scales_of(tiles, count, blocks, 128)[order]))
+        turned = as_given(codes_of(lying).reshape(-1, with_padding(blocks)), rows).swapaxes(0, 1)
+        call["b_descale"] = turned if is_torch(turned) else like(call["b_descale"], turned.view(bare(call["b_descale"]).dtype))
+    scales_in_tiles(call)
 
 
 def with_padding(blocks: int) -> int:
