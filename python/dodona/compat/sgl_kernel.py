@@ -196,6 +196,7 @@ PACKAGE = Package(
         **{f"sgl_kernel.flash_attn.{made.__name__}": made for made in (flash_attention.flash_attn_varlen_func, flash_attention.flash_attn_with_kvcache)},
         "sgl_kernel.elementwise.FusedSetKVBufferArg": FusedSetKVBufferArg,
         "sgl_kernel.elementwise.copy_to_gpu_no_ce": copy_to_gpu_no_ce,
+        "sgl_kernel.kvcacheio.transfer_embedding_ranges_direct": transfers.transfer_embedding_ranges_direct,
         "sgl_kernel.sampling.top_k_top_p_sampling_from_logits": draws.from_logits(lambda name: PACKAGE.adapter(name).function),
         "sgl_kernel.utils.is_arch_support_pdl": is_arch_support_pdl,
         **{

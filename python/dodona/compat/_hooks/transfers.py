@@ -9,6 +9,7 @@ import numpy as np
 
 from .._adapt import Call, refuse
 from .arrays import Run, bare, bytes_as, kind_of
+from .checks import writable
 
 
 def lists_of_pools(name: str, source: str, target: str, *, alike: bool = False) -> Callable[[Run, Call], Any]:
@@ -99,3 +100,22 @@ def slots_named(indices: Any) -> int:
 
 def memory_at(address: int, rows: int, row: int) -> np.ndarray:
     return np.ctypeslib.as_array((ctypes.c_uint8 * (rows * row)).from_address(address)).reshape(rows, row)
+
+
+def transfer_embedding_ranges_direct(src: Any, dst: Any, src_starts: Any, dst_starts: Any, lengths: Any) -> None:
+    """Ranges of rows of one matrix to ranges of another, whose memory here is the host's in any case."""
+    name = "transfer_embedding_ranges_direct"
+    for argument, value in (("src", src), ("dst", dst)):
+        if len(getattr(bare(value), "shape", ())) != 2:
+            raise refuse(name, f"is {kind_of(value)}, expected rows", argument=argument, code="bad_shape")
+    if bare(src).dtype != bare(dst).dtype or bare(src).shape[1] != bare(dst).shape[1]:
+        raise refuse(name, f"is {kind_of(dst)}, expected {bare(src).dtype} rows of {bare(src).shape[1]} as src has", argument="dst", code="bad_shape")
+    writable(name, "dst", dst)
+    if not len(src_starts) == len(dst_starts) == len(lengths):
+        raise refuse(name, f"has {len(lengths)} numbers for {len(src_starts)} and {len(dst_starts)} beginnings", argument="lengths", code="bad_shape")
+    for argument, starts, rows in (("src_starts", src_starts, bare(src).shape[0]), ("dst_starts", dst_starts, bare(dst).shape[0])):
+        for start, length in zip(starts, lengths):
+            if start < 0 or length < 0 or start + length > rows:
+                raise refuse(name, f"holds {start}, of {length} rows, expected ranges within {rows}", argument=argument)
+    for begin, to, length in zip(src_starts, dst_starts, lengths):
+        bare(dst)[to : to + length] = bare(src)[begin : begin + length]
