@@ -60,7 +60,7 @@ bool begins_with_one(const std::string& line, const std::vector<std::string>& wo
 
 }  // namespace
 
-Command::Command(const std::vector<std::string>& words, End end) {
+Command::Command(const std::vector<std::string>& words, End end, Stopped stopped) : stopped_(stopped) {
   if (words.empty() || words.front().empty()) throw Error(ErrorCode::bad_option, "", "command", "is empty");
   std::vector<char*> list;
   list.reserve(words.size() + 1);
@@ -144,7 +144,7 @@ Command::Answer Command::ask(const std::string& line, const std::vector<std::str
       keep_tail(printed_);
       return {Answer::Kind::ended, {}};
     }
-    if (clock.seconds() <= seconds) {
+    if (!is_over(clock.seconds(), seconds)) {
       ::usleep(200);
       continue;
     }
@@ -159,7 +159,7 @@ CommandResult Command::wait(double seconds) {
   CommandResult result;
   // Done is when the command itself has ended: what it left running in the background may hold the pipe open.
   while (!has_ended()) {
-    if (clock.seconds() > seconds) {
+    if (is_over(clock.seconds(), seconds)) {
       result.timed_out = true;
       end();
       break;
@@ -176,8 +176,8 @@ CommandResult Command::wait(double seconds) {
   return result;
 }
 
-CommandResult run_command(const std::string& command, double seconds) {
-  return Command({"/bin/sh", "-c", command}).wait(seconds);
+CommandResult run_command(const std::string& command, double seconds, Command::Stopped stopped) {
+  return Command({"/bin/sh", "-c", command}, Command::End::by_itself, stopped).wait(seconds);
 }
 
 std::string shell_quoted(const std::string& text) {

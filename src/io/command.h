@@ -20,8 +20,10 @@ class Command {
  public:
   /// What ends the command beside this object: nothing, or that the thread that started it ends in whatever way.
   enum class End { by_itself, with_this_process };
+  /// Whether a command that is waited for is to be ended, as if its time were over.
+  using Stopped = bool (*)();
   /// `words`: the program, looked for as the shell does, and its arguments. Throws Error(bad_option) if it cannot be started.
-  explicit Command(const std::vector<std::string>& words, End end = End::by_itself);
+  explicit Command(const std::vector<std::string>& words, End end = End::by_itself, Stopped stopped = nullptr);
   ~Command();
   Command(const Command&) = delete;
   Command& operator=(const Command&) = delete;
@@ -42,10 +44,12 @@ class Command {
 
  private:
   bool read_some(int milliseconds);
+  bool is_over(double passed, double seconds) const { return passed > seconds || (stopped_ != nullptr && stopped_()); }
   bool has_ended();
   void end();
   void close_stdin();
 
+  Stopped stopped_ = nullptr;
   pid_t child_ = -1;
   int in_ = -1, out_ = -1;
   bool ended_ = false;
@@ -55,7 +59,7 @@ class Command {
 
 /// Runs `command` by the shell, with nothing on its stdin. A command that is not done after `seconds` is ended, its children with it.
 /// Throws Error(bad_option) if it cannot be started.
-CommandResult run_command(const std::string& command, double seconds);
+CommandResult run_command(const std::string& command, double seconds, Command::Stopped stopped = nullptr);
 
 /// `text` as one word of the shell.
 std::string shell_quoted(const std::string& text);

@@ -10,32 +10,13 @@
 
 #include "dodona/error.h"
 #include "io/command.h"
+#include "io/temporary_folder.h"
 
 namespace dodona::ptx {
 namespace {
 
 namespace fs = std::filesystem;
 constexpr double patience = 300;  // seconds: ptxas takes minutes for the largest kernels
-
-/// Goes away with what is in it.
-class Folder {
- public:
-  Folder() {
-    std::string pattern = (fs::temp_directory_path() / "dodona-ptx-XXXXXX").string();
-    if (::mkdtemp(pattern.data()) == nullptr) throw Error(ErrorCode::bad_file, "", pattern, "cannot be made");
-    path_ = pattern;
-  }
-  Folder(const Folder&) = delete;
-  Folder& operator=(const Folder&) = delete;
-  ~Folder() {
-    std::error_code ignored;
-    fs::remove_all(path_, ignored);
-  }
-  std::string file(const char* name) const { return path_ + "/" + name; }
-
- private:
-  std::string path_;
-};
 
 std::string content(const std::string& path) {
   std::ifstream stream(path, std::ios::binary);
@@ -87,7 +68,7 @@ std::string disassembled(const Toolchain& tools, const std::string& path) {
     return bytes;
   if (tools.disassembler.empty())
     throw Error(ErrorCode::bad_option, "", path, "is a cubin, and no cuobjdump or nvdisasm is there to read it");
-  const Folder folder;
+  const io::TemporaryFolder folder("dodona-ptx");
   const bool dumps = fs::path(tools.disassembler).filename().string().starts_with("cuobjdump");
   run(tools.disassembler, io::shell_quoted(tools.disassembler) + (dumps ? " -sass " : " ") + io::shell_quoted(path) + " > " +
                               io::shell_quoted(folder.file("text")));
@@ -96,7 +77,7 @@ std::string disassembled(const Toolchain& tools, const std::string& path) {
 
 std::string assembled(const Toolchain& tools, const std::string& ptx, const std::string& target) {
   if (tools.ptxas.empty()) throw Error(ErrorCode::bad_option, "", "ptxas", "is not there");
-  const Folder folder;
+  const io::TemporaryFolder folder("dodona-ptx");
   {
     std::ofstream stream(folder.file("in.ptx"), std::ios::binary);
     stream << ptx;

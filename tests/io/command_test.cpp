@@ -2,9 +2,8 @@
 
 #include <gtest/gtest.h>
 
-#include <chrono>
-
 #include "dodona/error.h"
+#include "io/stopwatch.h"
 #include "tests/errors.h"
 
 namespace dodona::io {
@@ -39,11 +38,20 @@ TEST(Command, WritingToWhatHasEndedIsNoSignal) {
 }
 
 TEST(Command, WhatDoesNotAnswerIsEndedWithItsChildren) {
-  const auto begin = std::chrono::steady_clock::now();
+  const Stopwatch clock;
   Command command({"/bin/sh", "-c", "sleep 100 & sleep 100"});
   EXPECT_EQ(command.ask("one", {"done"}, 0.2).kind, Kind::timed_out);
-  EXPECT_LT(std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count(), 30);
+  EXPECT_LT(clock.seconds(), 30);
   EXPECT_EQ(run_command("sleep 100", 0.1).timed_out, true);
+}
+
+TEST(Command, WhatIsWaitedForEndsWhenTheCallerIsToStop) {
+  const Stopwatch clock;
+  const auto at_once = [] { return true; };
+  EXPECT_TRUE(run_command("sleep 100", 60, at_once).timed_out);
+  Command command({"/bin/sh", "-c", "sleep 100"}, Command::End::by_itself, at_once);
+  EXPECT_EQ(command.ask("one", {"done"}, 60).kind, Kind::timed_out);
+  EXPECT_LT(clock.seconds(), 30);
 }
 
 TEST(Command, OnlyTheEndOfWhatIsPrintedIsKept) {

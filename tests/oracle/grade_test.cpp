@@ -11,14 +11,16 @@
 #include <filesystem>
 #include <set>
 
-#include "../temp_folder.h"
 #include "dodona/error.h"
 #include "io/mapped_file.h"
 #include "io/safetensors.h"
+#include "io/stopwatch.h"
 #include "oracle/cases/case_file.h"
 #include "oracle/cases/drawn_case.h"
 #include "oracle/grade/call_file.h"
 #include "oracle/judge/judge.h"
+#include "tests/errors.h"
+#include "tests/temp_folder.h"
 
 namespace dodona::oracle {
 namespace {
@@ -198,6 +200,17 @@ TEST(DrawnCase, KeepsWhatIsNamedAndDrawsTheRest) {
     widths.insert(line.symbols.at("H"));
   }
   EXPECT_GT(widths.size(), 3u);
+}
+
+TEST(Grade, WhoIsToStopDoesNotWaitForTheKernel) {
+  GradeRequest request;
+  request.claim = "rmsnorm T=2 H=8";
+  request.command = {"/bin/sh", "-c", "sleep 100"};
+  request.stopped = [] { return true; };
+  const io::Stopwatch clock;
+  const Error error = helpers::error_from([&] { grade(request); });
+  EXPECT_STREQ(error.what(), "interrupted: call 1 was not graded");
+  EXPECT_LT(clock.seconds(), 30);
 }
 
 TEST(Grade, NoOtherProcessMayLookIntoTheGraderWhileItGrades) {

@@ -1,4 +1,6 @@
 // dodona shrink with commands that are right, wrong, silent, slow and broken.
+#include <cstdlib>
+
 #include "command.h"
 
 namespace dodona::tools_test {
@@ -32,6 +34,16 @@ TEST_F(ShrinkCommand, CommandsThatFailHangOrWriteNothingAreOneError) {
   expect_error(shrink + "'sleep 30 #' --timeout 0.2", "was not done after 0.2 s");
   expect_error(shrink + "'echo nonsense > {out}'", "actual.npz");
   expect_error("shrink " + (golden_ / "rmsnorm/p03_bf16_t33_h512.safetensors").string() + " true", "only generated cases");
+}
+
+/// Ctrl-C while the kernel runs: the folder that they share, here one of the test's own, is empty again.
+TEST_F(ShrinkCommand, InterruptedItLeavesNothingBehind) {
+  fs::create_directory(folder_ / "tmp");
+  const std::string call =
+      "TMPDIR=" + path("tmp") + " timeout -s INT 1 " DODONA_COMMAND " shrink " + path("case") + " 'sleep 30 #' 2> " + path("stderr");
+  EXPECT_EQ(WEXITSTATUS(std::system(call.c_str())), 124);
+  EXPECT_EQ(read_raw(folder_ / "stderr"), "dodona: interrupted: the smallest line was not found\n");
+  EXPECT_TRUE(fs::is_empty(folder_ / "tmp"));
 }
 
 TEST_F(ShrinkCommand, OutputsThatPassAreNoFailureToShrink) {

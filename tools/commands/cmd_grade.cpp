@@ -3,6 +3,7 @@
 #include "dodona/error.h"
 #include "oracle/grade/grade.h"
 #include "tools/common.h"
+#include "tools/interrupt.h"
 #include "tools/ranks/graded_ranks.h"
 #include "tools/ranks/mpi_job.h"
 
@@ -42,6 +43,9 @@ int run(GradeOptions& options) {
     return show(made, options.json);
   };
   if (started_ranks() > 1) return grade_over_mpi([&] { return request_of(options); }, progress, finished);
+  // The kernel and its folder in memory go with this process.
+  const Interrupt interrupt;
+  options.request.stopped = Interrupt::asked;
   return finished(oracle::grade(request_of(options), progress));
 }
 

@@ -1,10 +1,10 @@
 #include <fmt/format.h>
-#include <stdlib.h>
 
 #include <filesystem>
 
 #include "dodona/error.h"
 #include "io/command.h"
+#include "io/temporary_folder.h"
 #include "io/text.h"
 #include "oracle/cases/make_case.h"
 #include "oracle/faults/shrink.h"
@@ -12,6 +12,7 @@
 #include "oracle/judge/actual.h"
 #include "oracle/report/check.h"
 #include "tools/common.h"
+#include "tools/interrupt.h"
 
 namespace dodona::tools {
 namespace {
@@ -22,26 +23,6 @@ struct ShrinkOptions : ExecOptions {
   std::string case_path, command, output, format = "npz";
   double timeout = 60;
   int max_runs = 200;
-};
-
-/// A folder of its own, gone at the end.
-class Workplace {
- public:
-  Workplace() {
-    std::string pattern = (fs::temp_directory_path() / "dodona-shrink-XXXXXX").string();
-    if (::mkdtemp(pattern.data()) == nullptr) throw Error(ErrorCode::bad_file, "", pattern, "cannot be made");
-    folder_ = pattern;
-  }
-  ~Workplace() {
-    std::error_code ignored;
-    fs::remove_all(folder_, ignored);
-  }
-  Workplace(const Workplace&) = delete;
-  Workplace& operator=(const Workplace&) = delete;
-  std::string path(const std::string& name) const { return (folder_ / name).string(); }
-
- private:
-  fs::path folder_;
 };
 
 std::string with_paths(std::string command, const std::string& case_path, const std::string& actual_path) {
@@ -56,13 +37,17 @@ std::string with_paths(std::string command, const std::string& case_path, const 
   return command;
 }
 
+constexpr const char* interrupted_before_the_end = "the smallest line was not found";
+
 /// Runs the command on the case of `line`. Throws Error when it gives nothing that can be judged.
-oracle::CheckResult judged(const CaseLine& line, const ShrinkOptions& options, const Workplace& place, const Exec& exec) {
+oracle::CheckResult judged(const CaseLine& line, const ShrinkOptions& options, const io::TemporaryFolder& place, const Interrupt& interrupt,
+                           const Exec& exec) {
   const oracle::Case c = oracle::make_variant_case(line, exec);
-  const std::string case_path = place.path("case.safetensors"), actual_path = place.path("actual." + options.format);
+  const std::string case_path = place.file("case.safetensors"), actual_path = place.file("actual." + options.format);
   oracle::save_case(c, case_path);
   fs::remove(actual_path);
-  const io::CommandResult result = io::run_command(with_paths(options.command, case_path, actual_path), options.timeout);
+  const io::CommandResult result = io::run_command(with_paths(options.command, case_path, actual_path), options.timeout, Interrupt::asked);
+  interrupt.check(interrupted_before_the_end);
   const std::string tail = result.output.empty() ? "" : "; it printed " + io::quote(result.output, 300);
   if (result.timed_out)
     throw Error(ErrorCode::bad_option, "", "the command", fmt::format("was not done after {:g} s on {}{}", options.timeout, c.line, tail));
@@ -80,9 +65,10 @@ int shrink(const ShrinkOptions& options) {
   if (given.line.empty())
     throw Error(ErrorCode::unsupported, std::string(given.op->name()), options.case_path,
                 "is a recording: only generated cases (dodona gen) can be shrunk");
-  const Workplace place;
+  const io::TemporaryFolder place("dodona-shrink");
+  const Interrupt interrupt;
   const CaseLine first = parse_case_line(given.line);
-  oracle::CheckResult worst = judged(first, options, place, exec);
+  oracle::CheckResult worst = judged(first, options, place, interrupt, exec);
   if (worst.outcome != oracle::Outcome::fail) {
     fmt::print("{}\nthe command's outputs do not fail here: {}\n", given.line, name(worst.outcome));
     return exit_cannot;
@@ -91,9 +77,10 @@ int shrink(const ShrinkOptions& options) {
   std::size_t done = 0;
   std::string last_error;
   const auto attempt = [&](const CaseLine& line) {
+    interrupt.check(interrupted_before_the_end);
     progress.step(done++, static_cast<std::size_t>(options.max_runs), to_string(line));
     try {
-      oracle::CheckResult result = judged(line, options, place, exec);
+      oracle::CheckResult result = judged(line, options, place, interrupt, exec);
       if (result.outcome != oracle::Outcome::fail) return oracle::Trial::passes;
       worst = std::move(result);
       return oracle::Trial::fails;
@@ -103,6 +90,7 @@ int shrink(const ShrinkOptions& options) {
     }
   };
   const oracle::Shrunk shrunk = oracle::shrink(first, attempt, options.max_runs);
+  interrupt.check(interrupted_before_the_end);
   progress.finish();
   const std::string line = to_string(shrunk.line);
   if (!options.output.empty()) oracle::save_case(oracle::make_variant_case(shrunk.line, exec), options.output);

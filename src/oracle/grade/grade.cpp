@@ -20,6 +20,7 @@
 #include "io/command.h"
 #include "io/sha256.h"
 #include "io/stopwatch.h"
+#include "io/temporary_folder.h"
 #include "oracle/cases/drawn_case.h"
 #include "oracle/cases/generate.h"
 #include "oracle/grade/call_file.h"
@@ -75,31 +76,6 @@ int earlier_call(const std::string& nonce, int index) {
   return static_cast<int>(secret_of(nonce, index, "earlier") % static_cast<std::uint64_t>(index));
 }
 
-/// A folder of this grading alone, in memory where there is such a place. Its names are not to be listed.
-class Folder {
- public:
-  Folder() {
-    std::error_code ignored;
-    const std::filesystem::path memory = "/dev/shm";
-    const bool usable = std::filesystem::is_directory(memory, ignored) && ::access(memory.c_str(), W_OK) == 0;
-    std::string pattern = ((usable ? memory : std::filesystem::temp_directory_path()) / "dodona-XXXXXX").string();
-    if (::mkdtemp(pattern.data()) == nullptr)
-      throw Error(ErrorCode::bad_file, "", pattern, "cannot be made: " + std::string(std::strerror(errno)));
-    path_ = pattern;
-    ::chmod(path_.c_str(), 0711);
-  }
-  ~Folder() {
-    std::error_code ignored;
-    std::filesystem::remove_all(path_, ignored);
-  }
-  Folder(const Folder&) = delete;
-  Folder& operator=(const Folder&) = delete;
-  std::string file(const std::string& name) const { return path_ + "/" + name; }
-
- private:
-  std::string path_;
-};
-
 /// The other process: what a call gives, in words that a verdict can repeat.
 class Kernel {
  public:
@@ -120,7 +96,7 @@ class Kernel {
   const std::string& printed() const { return printed_; }
 
  private:
-  void start() { process_ = std::make_unique<io::Command>(request_.command, io::Command::End::with_this_process); }
+  void start() { process_ = std::make_unique<io::Command>(request_.command, io::Command::End::with_this_process, request_.stopped); }
 
   static std::string too_slow(double seconds) { return "gave no answer within " + plain(seconds) + " s"; }
   static std::string ended(int status) {
@@ -130,7 +106,7 @@ class Kernel {
   Reply run(const std::string& path, double seconds) {
     std::vector<std::string> words = request_.command;
     std::replace(words.begin(), words.end(), std::string(call_word), path);
-    const io::CommandResult result = io::Command(words, io::Command::End::with_this_process).wait(seconds);
+    const io::CommandResult result = io::Command(words, io::Command::End::with_this_process, request_.stopped).wait(seconds);
     printed_ = result.output;
     if (result.timed_out) return {false, CallOutcome::broken, too_slow(seconds)};
     if (result.status != 0) return {false, CallOutcome::broken, ended(result.status)};
@@ -206,7 +182,10 @@ bool one_value(const Tensor& tensor) {
 /// What one process makes of a grading's calls, and what it must keep of them.
 class Judging {
  public:
-  explicit Judging(const GradeRequest& request) : request_(request), claim_(read_claim(request.claim)), kernel_(request) {}
+  explicit Judging(const GradeRequest& request) : request_(request), claim_(read_claim(request.claim)), kernel_(request) {
+    // Names in it are not to be listed.
+    ::chmod(folder_.path().c_str(), 0711);
+  }
 
   const Op& op() const { return *claim_.op; }
 
@@ -221,6 +200,8 @@ class Judging {
     const CallFile file(folder_.file(hexadecimal(secret(index, "name"))), *claim_.op, drawn.inputs, secret(index, "junk"));
     const double before = clock.seconds();
     const Kernel::Reply reply = kernel_.call(file.path());
+    if (request_.stopped != nullptr && request_.stopped())
+      throw Error(ErrorCode::bad_value, "", "", "interrupted: call " + std::to_string(index + 1) + " was not graded");
     call.kernel_seconds = clock.seconds() - before;
     call.outcome = reply.outcome;
     call.cause = reply.cause;
@@ -345,7 +326,8 @@ class Judging {
 
   const GradeRequest& request_;
   Claim claim_;
-  Folder folder_;
+  /// Of this grading alone, in memory where there is such a place.
+  io::TemporaryFolder folder_{"dodona", io::TemporaryFolder::Place::memory};
   Kernel kernel_;
   std::string nonce_;
   std::map<int, CaseLine> lines_;        ///< of the calls so far

@@ -30,9 +30,10 @@ struct GradeRequest {
   std::string nonce;  ///< hexadecimal digits: everything that is drawn follows from them; empty: fresh ones
   Mode mode = Mode::golden;
   Exec exec = {};
-  double seconds = 60;         ///< for each call, of the first one twice as many
-  double explain_seconds = 0;  ///< for the first failing call: how long well-known mistakes are looked for
-  bool same_bits = false;      ///< outputs of equal inputs must be equal to the bit
+  double seconds = 60;          ///< for each call, of the first one twice as many
+  double explain_seconds = 0;   ///< for the first failing call: how long well-known mistakes are looked for
+  bool same_bits = false;       ///< outputs of equal inputs must be equal to the bit
+  bool (*stopped)() = nullptr;  ///< asked while the kernel runs and after it: whether to end with an error instead of a grade
 };
 
 /// How a call of a kernel ended.
