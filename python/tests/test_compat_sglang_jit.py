@@ -176,3 +176,24 @@ def test_load_jit_takes_the_place_of_sglangs(monkeypatch, tmp_path):
         sys.meta_path[:] = before
         for name in [name for name in sys.modules if name.partition(".")[0] == "sglang"]:
             del sys.modules[name]
+
+
+@pytest.mark.parametrize("renormalize", [False, True])
+@pytest.mark.parametrize("shared", [0, 1])
+def test_sigmoids_with_a_factor_and_a_shared_expert(renormalize, shared):
+    logits, bias = RANDOM.standard_normal((5, 12)).astype(np.float32), RANDOM.standard_normal(12).astype(np.float32)
+    weights, ids = np.full((5, 3 + shared), 7, np.float32), np.full((5, 3 + shared), 7, np.int32)
+    module("moe_topk_sigmoid").topk_sigmoid(logits, weights, ids, None, renormalize, bias, 2.5, shared)
+    scores = 1 / (1 + np.exp(-logits.astype(np.float64)))
+    for row in range(5):
+        chosen = np.argsort(-(scores[row] + bias))[:3]
+        assert ids[row, :3].tolist() == chosen.tolist()
+        total = scores[row, chosen].sum()
+        wanted = scores[row, chosen] * (2.5 / total if renormalize else 1)
+        assert np.allclose(weights[row, :3], wanted, rtol=1e-6)
+        if shared:
+            assert ids[row, 3] == 12 and np.isclose(weights[row, 3], 1 if renormalize else total / 2.5, rtol=1e-6)
+    with pytest.raises(compat.Refused, match="num_fused_shared_experts is 2, expected 0 or 1"):
+        module("moe_topk_sigmoid").topk_sigmoid(logits, weights, ids, None, renormalize, bias, 2.5, 2)
+    with pytest.raises(compat.Refused, match="topk_weights has shape"):
+        module("moe_topk_sigmoid").topk_sigmoid(logits, weights[:4], ids[:4], None, renormalize, bias, 2.5, shared)

@@ -17,7 +17,7 @@ from .._library import Error
 from .._ops import function
 from . import sgl_kernel
 from ._adapt import NotOffered, as_refused, refuse
-from ._hooks.arrays import bare, dense_copy, like, type_of
+from ._hooks.arrays import bare, dense, dense_copy, like, type_of
 from ._hooks.checks import of_shape, of_type, shape_of, writable
 from ._layouts import as_given
 
@@ -196,8 +196,34 @@ def _topk_softmax(module: Module, weights: Any, ids: Any, gating: Any, workspace
 def _topk_sigmoid(
     module: Module, gating: Any, weights: Any, ids: Any, workspace: Any, renormalize: bool, bias: Any, factor: float = 1.0, shared: int = 0
 ) -> None:
-    _none("topk_sigmoid", routed_scaling_factor=0 if factor in (None, 1.0) else factor, num_fused_shared_experts=shared)
-    sgl_kernel.topk_sigmoid(weights, ids, gating, renormalize, bias)
+    """A shared expert stands last, as the one behind all others: its weight is 1, or without renormalization the sum of the others over the factor.
+    The factor multiplies weights that are renormalized."""
+    name = "topk_sigmoid"
+    if factor in (None, 1.0) and not shared:
+        sgl_kernel.topk_sigmoid(weights, ids, gating, renormalize, bias)
+        return
+    if shared not in (0, 1):
+        raise refuse(name, f"is {shared!r}, expected 0 or 1", argument="num_fused_shared_experts")
+    (tokens, experts), (rows, wide) = shape_of(name, "gating_output", gating, 2), shape_of(name, "topk_weights", weights, 2)
+    of_shape(name, "topk_ids", ids, (rows, wide))
+    for argument, value, kind in (("topk_weights", weights, "f32"), ("topk_ids", ids, "i32")):
+        of_type(name, argument, value, kind)
+        writable(name, argument, value)
+    if rows != tokens or wide <= shared:
+        raise refuse(name, f"has shape {[rows, wide]}, expected {tokens} rows of more than {shared}", argument="topk_weights", code="bad_shape")
+    own, chosen = dense(bare(weights)[:, : wide - shared]), dense(bare(ids)[:, : wide - shared])
+    sgl_kernel.topk_sigmoid(own, chosen, gating, False, bias)
+    values = np.asarray(own)
+    sums = np.zeros(tokens, np.float32)
+    for column in range(wide - shared):
+        sums = sums + values[:, column]
+    by = np.float64(1.0 if factor is None else factor)
+    if renormalize:
+        values = values * (by / (sums + np.float32(1e-20))).astype(np.float32)[:, None]
+    last = np.ones(tokens, np.float32) if renormalize else (sums / by).astype(np.float32)
+    bare(weights)[:, : wide - shared], bare(ids)[:, : wide - shared] = as_given(np.ascontiguousarray(values), bare(weights)), chosen
+    if shared:
+        bare(weights)[:, wide - 1], bare(ids)[:, wide - 1] = as_given(last, bare(weights)), experts
 
 
 def _fused_gate(
