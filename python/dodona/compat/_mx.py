@@ -12,7 +12,7 @@ import numpy as np
 from .._arrays import is_torch, like_torch, numpy_dtype
 from ._adapt import NotOffered, named, refuse
 from ._hooks.arrays import bare, dense, rounded, type_of
-from ._hooks.checks import of_shape, of_type, shape_of
+from ._hooks.checks import of_type, shape_of
 from ._layouts import E2M1, E4M3, codes_of, get_shuffle_matrix_a_row_indices, scales_of, tile_of
 from ._products import BF16, _choice, _dtype, _integers, _into, _product, _put, _room, _turned
 

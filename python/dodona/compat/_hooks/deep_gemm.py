@@ -7,7 +7,6 @@ from typing import Any, Callable, Optional
 import numpy as np
 
 from ..._arrays import dtype_name, is_torch
-from ..._ops import function
 from .. import _deep_gemm as library
 from .._adapt import Call, NotOffered, refuse
 from .._layouts import as_given
