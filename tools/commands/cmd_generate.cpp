@@ -3,12 +3,13 @@
 #include <unistd.h>
 
 #include <charconv>
-#include <chrono>
 #include <cstdio>
 #include <filesystem>
+#include <memory>
 
 #include "dodona/error.h"
 #include "io/bytes.h"
+#include "io/stopwatch.h"
 #include "io/tokenizer.h"
 #include "model/generate_run.h"
 #include "model/run.h"
@@ -19,6 +20,7 @@
 #include "tools/output_files.h"
 #include "tools/ranks/cluster_text.h"
 #include "tools/ranks/mpi_job.h"
+#include "tools/ranks/rank_process.h"
 #include "tools/ranks/sharded_generate.h"
 
 namespace dodona::tools {
@@ -56,10 +58,6 @@ Tokens parse_ids(const std::string& text) {
     begin = end + 1;
   }
   return ids;
-}
-
-double seconds_since(std::chrono::steady_clock::time_point begin) {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
 }
 
 std::string clock_text(double seconds) {
@@ -101,7 +99,7 @@ class Meter {
     draft(timing);
     ++passes_;
     if (quiet_) return;
-    const double pass = seconds_since(begin_) / static_cast<double>(passes_);
+    const double pass = clock_.seconds() / static_cast<double>(passes_);
     const double left = pass * static_cast<double>(layers_ - 1 - timing.layer + std::max<std::int64_t>(rounds_left_ - 1, 0) * layers_);
     const std::string line = fmt::format("layer {} of {}: {} of weights, {} of arithmetic ({}); {} left", timing.layer + 1, layers_,
                                          clock_text(timing.making), clock_text(timing.arithmetic), rate_text(timing), clock_text(left));
@@ -120,7 +118,7 @@ class Meter {
   std::vector<model::LayerTiming> each;
 
  private:
-  std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
+  io::Stopwatch clock_;
   std::int64_t layers_, rounds_left_ = 1, passes_ = 0;
   bool quiet_, tty_, drawn_ = false;
 };
@@ -168,11 +166,6 @@ void take_drafts(const GenerateOptions& options, model::GenerateRequest& request
   request.draft_tokens = options.draft_tokens.value_or(0);
 }
 
-double peak_megabytes() {
-  struct rusage usage {};
-  ::getrusage(RUSAGE_SELF, &usage);
-  return static_cast<double>(usage.ru_maxrss) * 1024e-6;
-}
 double cpu_seconds() {
   struct rusage usage {};
   ::getrusage(RUSAGE_SELF, &usage);
@@ -225,58 +218,124 @@ void plan(const GenerateOptions& options) {
   show_cluster(cluster, request, options.grid, true, options.exec.json);
 }
 
+/// Reads what is asked for into `call`. Gives the tokenizer by which tokens are shown as texts; none where they are shown as numbers.
+std::shared_ptr<io::Tokenizer> read_call(const GenerateOptions& options, model::GenerateCall& call) {
+  if (call.resume && call.state.empty()) throw Error(ErrorCode::bad_option, "", "--resume", "needs --state FILE");
+  if (options.prompt_ids.empty() == options.prompts.empty())
+    throw Error(ErrorCode::bad_option, "", "--prompt", "or --prompt-ids is needed, and one of them alone");
+  call.config = config_of(options);
+  call.weights = folder_of(options), call.weights_seed = options.weights_seed.value_or(0);
+  take_drafts(options, call.request);
+  for (const std::string& ids : options.prompt_ids) call.request.prompts.push_back(parse_ids(ids));
+  std::shared_ptr<io::Tokenizer> tokenizer;
+  if (!options.prompts.empty() || !options.tokenizer.empty())
+    tokenizer = std::make_shared<io::Tokenizer>(open_tokenizer(options, call.config));
+  for (const std::string& text : options.prompts) call.request.prompts.push_back(tokenizer->encode(text));
+  call.exec = options.exec.exec();
+  call.setting = setting_of(options, call.config);
+  check_output_files({{"--state", call.state}, {"--output", options.output}, {"--chrome-trace", options.graphs.chrome_trace}});
+  return tokenizer;
+}
+
 /// What several ranks do.
 GenerateOnRanks on_ranks(GenerateOptions& options) {
   const std::pair<const char*, bool> given[] = {{"--graph", !options.graphs.graph.empty()},
                                                 {"--chrome-trace", !options.graphs.chrome_trace.empty()}};
   for (const auto& [option, there] : given)
     if (there) throw Error(ErrorCode::unsupported, "", option, "is of one rank alone: ops of several have no common clock");
-  if (options.prompt_ids.empty() == options.prompts.empty())
-    throw Error(ErrorCode::bad_option, "", "--prompt", "or --prompt-ids is needed, and one of them alone");
   GenerateOnRanks asked;
-  model::GenerateCall& call = asked.call = options.call;
-  call.weights = folder_of(options), call.weights_seed = options.weights_seed.value_or(0);
-  call.config = config_of(options);
-  take_drafts(options, call.request);
-  for (const std::string& ids : options.prompt_ids) call.request.prompts.push_back(parse_ids(ids));
-  if (!options.prompts.empty() || !options.tokenizer.empty()) {
-    const auto tokenizer = std::make_shared<io::Tokenizer>(open_tokenizer(options, call.config));
-    for (const std::string& text : options.prompts) call.request.prompts.push_back(tokenizer->encode(text));
+  asked.call = options.call;
+  if (const auto tokenizer = read_call(options, asked.call))
     asked.text_of = [tokenizer](const Tokens& text) { return tokenizer->decode(text); };
-  }
-  call.exec = options.exec.exec();
-  call.setting = setting_of(options, call.config);
-  check_output_files({{"--state", call.state}, {"--output", options.output}});
   asked.grid = options.grid;
   asked.json = options.exec.json, asked.quiet = options.exec.quiet, asked.output = options.output;
   return asked;
 }
 
-void generate(GenerateOptions& options) {
-  model::ModelConfig config = config_of(options);
-  model::GenerateCall& call = options.call;
-  if (call.resume && call.state.empty()) throw Error(ErrorCode::bad_option, "", "--resume", "needs --state FILE");
-  if (options.prompt_ids.empty() == options.prompts.empty())
-    throw Error(ErrorCode::bad_option, "", "--prompt", "or --prompt-ids is needed, and one of them alone");
-  model::GenerateRequest& request = call.request;
-  take_drafts(options, request);
-  std::optional<io::Tokenizer> tokenizer;
-  if (!options.prompts.empty() || !options.tokenizer.empty()) tokenizer = open_tokenizer(options, config);
-  for (const std::string& ids : options.prompt_ids) request.prompts.push_back(parse_ids(ids));
-  for (const std::string& text : options.prompts) request.prompts.push_back(tokenizer->encode(text));
-  check_output_files({{"--state", call.state}, {"--output", options.output}, {"--chrome-trace", options.graphs.chrome_trace}});
+/// What a run took, held against what this machine could do.
+struct Told {
+  const model::GenerateCall& call;
+  const model::GenerateRun& run;
+  const model::Generation& generation;
+  const Meter& meter;
+  double seconds, cpu_seconds, peak;
+  std::vector<std::string> texts;  ///< where a tokenizer is there
+  Limits limits;                   ///< zeros where nothing is told
+  double least = 0;                ///< seconds that the layers ask of the limits
 
-  Exec& exec = call.exec = options.exec.exec();
+  double over_least() const { return least > 0 ? meter.arithmetic / least : 0.0; }
+  /// Measured behind the run, which begins at once.
+  void measure(const Exec& exec) {
+    limits = {.read = measure_limit(LimitKind::read, exec),
+              .fma = measure_limit(LimitKind::fma, exec),
+              .dot8 = measure_limit(LimitKind::dot8, exec)};
+    for (const model::LayerTiming& layer : meter.each) least += least_seconds(layer.work, limits);
+  }
+};
+
+io::Json to_json(const Told& told) {
+  io::Json layers = io::Json::array();
+  for (const model::LayerTiming& layer : told.meter.each)
+    layers.push_back({{"layer", layer.layer},
+                      {"making_seconds", layer.making},
+                      {"arithmetic_seconds", layer.arithmetic},
+                      {"least_seconds", least_seconds(layer.work, told.limits)},
+                      {"share_of_limit", share(layer, told.limits)}});
+  io::Json json{{"model", told.call.config.name},
+                {"weights", told.run.source().description()},
+                {"prompts", told.call.request.prompts},
+                {"tokens", told.generation.texts()},
+                {"rounds", told.generation.steps()},
+                {"layers", told.meter.passes()},
+                {"seconds", told.seconds},
+                {"cpu_seconds", told.cpu_seconds},
+                {"making_seconds", told.meter.making},
+                {"arithmetic_seconds", told.meter.arithmetic},
+                {"least_seconds", told.least},
+                {"arithmetic_over_least", told.over_least()},
+                {"weight_bytes", told.meter.weight_bytes},
+                {"each_layer", layers},
+                {"peak_memory_MB", told.peak}};
+  if (!told.texts.empty()) json["texts"] = told.texts;
+  if (told.call.request.draft_steps > 0) json["accepted"] = told.generation.accepted();
+  return json;
+}
+
+std::size_t count_tokens(const model::Generation& generation) {
+  std::size_t tokens = 0;
+  for (const Tokens& text : generation.texts()) tokens += text.size();
+  return tokens;
+}
+
+/// Tokens or texts on stdout, and on stderr what they took.
+void show(const Told& told, bool quiet) {
+  const std::vector<Tokens>& texts = told.generation.texts();
+  for (std::size_t r = 0; r < texts.size(); ++r) {
+    std::string ids;
+    for (const std::int64_t token : texts[r]) ids += (ids.empty() ? "" : ",") + std::to_string(token);
+    fmt::print("{}{}\n", texts.size() > 1 ? fmt::format("request {}: ", r) : "", told.texts.empty() ? ids : told.texts[r]);
+  }
+  if (quiet) return;
+  fmt::print(
+      stderr,
+      "{} tokens in {} rounds, {} layers: {}; {} of arithmetic, {:.2f} times the {} that the layers ask of this machine's limits; {} of "
+      "making weights; peak memory {:.0f} MB\n",
+      count_tokens(told.generation), told.generation.steps(), told.meter.passes(), clock_text(told.seconds),
+      clock_text(told.meter.arithmetic), told.over_least(), clock_text(told.least), clock_text(told.meter.making), told.peak);
+  if (told.call.request.draft_steps > 0) fmt::print(stderr, "{} drafted tokens accepted\n", told.generation.accepted());
+}
+
+void generate(GenerateOptions& options) {
+  model::GenerateCall& call = options.call;
+  const auto tokenizer = read_call(options, call);
   ModelGraph graph;
-  if (options.graphs.any()) exec.tracer = graph.layers().calls();
-  call.setting = setting_of(options, config);
-  call.config = config, call.weights = folder_of(options), call.weights_seed = options.weights_seed.value_or(0);
+  if (options.graphs.any()) call.exec.tracer = graph.layers().calls();
   const Interrupt interrupt;
   model::GenerateRun run(call);
   model::Generation& generation = run.generation();
-  const auto begin = std::chrono::steady_clock::now();
+  const io::Stopwatch clock;
   const double cpu_before = cpu_seconds();
-  Meter meter(config.num_hidden_layers, options.exec.quiet);
+  Meter meter(call.config.num_hidden_layers, options.exec.quiet);
   model::LanguageModel::Hooks watching;
   if (options.graphs.any()) watching = graph.hooks();
   watching.after_draft = [&](const model::LayerTiming& timing) { meter.draft(timing); };
@@ -292,70 +351,21 @@ void generate(GenerateOptions& options) {
     interrupt.check(call.state.empty() ? "nothing was written; --state FILE would have kept what was done"
                                        : fmt::format("{} holds what was done, up to layer {} of round {}; --resume goes on from it",
                                                      call.state, meter.each.back().layer + 1, generation.steps() + 1));
-  const double seconds = seconds_since(begin), cpu = cpu_seconds() - cpu_before, peak = peak_megabytes();
-
-  std::vector<std::string> texts;
-  std::size_t tokens = 0;
-  for (const Tokens& text : generation.texts()) {
-    tokens += text.size();
-    if (tokenizer) texts.push_back(tokenizer->decode(text));
-  }
-  // Measured behind the run, which begins at once; where nothing is told, not at all.
-  Limits limits;
-  double least = 0;
-  if (!options.exec.quiet || options.exec.json || !options.output.empty()) {
-    limits = {.read = measure_limit(LimitKind::read, exec),
-              .fma = measure_limit(LimitKind::fma, exec),
-              .dot8 = measure_limit(LimitKind::dot8, exec)};
-    for (const model::LayerTiming& layer : meter.each) least += least_seconds(layer.work, limits);
-  }
-  io::Json layers = io::Json::array();
-  for (const model::LayerTiming& layer : meter.each)
-    layers.push_back({{"layer", layer.layer},
-                      {"making_seconds", layer.making},
-                      {"arithmetic_seconds", layer.arithmetic},
-                      {"least_seconds", least_seconds(layer.work, limits)},
-                      {"share_of_limit", share(layer, limits)}});
-  io::Json json{{"model", config.name},
-                {"weights", run.source().description()},
-                {"prompts", request.prompts},
-                {"tokens", generation.texts()},
-                {"rounds", generation.steps()},
-                {"layers", meter.passes()},
-                {"seconds", seconds},
-                {"cpu_seconds", cpu},
-                {"making_seconds", meter.making},
-                {"arithmetic_seconds", meter.arithmetic},
-                {"least_seconds", least},
-                {"arithmetic_over_least", least > 0 ? meter.arithmetic / least : 0.0},
-                {"weight_bytes", meter.weight_bytes},
-                {"each_layer", layers},
-                {"peak_memory_MB", peak}};
-  if (tokenizer) json["texts"] = texts;
-  if (request.draft_steps > 0) json["accepted"] = generation.accepted();
-  const std::string text = io::json_text(json, 2) + "\n";
+  Told told{call, run, generation, meter, clock.seconds(), cpu_seconds() - cpu_before, peak_megabytes(), {}, {}};
+  if (tokenizer)
+    for (const Tokens& text : generation.texts()) told.texts.push_back(tokenizer->decode(text));
+  if (!options.exec.quiet || options.exec.json || !options.output.empty()) told.measure(call.exec);
+  const std::string text = io::json_text(to_json(told), 2) + "\n";
   if (!options.output.empty()) io::write_file(options.output, io::as_bytes(text));
   if (options.graphs.any())
-    options.graphs.show(graph.graph(), {config.name, fmt::format("{} tokens of {} requests in {} rounds", tokens, request.prompts.size(),
-                                                                 generation.steps())});
+    options.graphs.show(graph.graph(), {call.config.name, fmt::format("{} tokens of {} requests in {} rounds", count_tokens(generation),
+                                                                      call.request.prompts.size(), generation.steps())});
   if (!options.graphs.graph.empty()) return;
   if (options.exec.json) {
     fmt::print("{}", text);
     return;
   }
-  for (std::size_t r = 0; r < generation.texts().size(); ++r) {
-    std::string ids;
-    for (const std::int64_t token : generation.texts()[r]) ids += (ids.empty() ? "" : ",") + std::to_string(token);
-    fmt::print("{}{}\n", generation.texts().size() > 1 ? fmt::format("request {}: ", r) : "", tokenizer ? texts[r] : ids);
-  }
-  if (options.exec.quiet) return;
-  fmt::print(
-      stderr,
-      "{} tokens in {} rounds, {} layers: {}; {} of arithmetic, {:.2f} times the {} that the layers ask of this machine's limits; {} of "
-      "making weights; peak memory {:.0f} MB\n",
-      tokens, generation.steps(), meter.passes(), clock_text(seconds), clock_text(meter.arithmetic),
-      least > 0 ? meter.arithmetic / least : 0.0, clock_text(least), clock_text(meter.making), peak);
-  if (request.draft_steps > 0) fmt::print(stderr, "{} drafted tokens accepted\n", generation.accepted());
+  show(told, options.exec.quiet);
 }
 
 }  // namespace

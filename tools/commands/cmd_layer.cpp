@@ -1,10 +1,8 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <optional>
 #include <span>
@@ -12,6 +10,7 @@
 #include "core/caches.h"
 #include "dodona/error.h"
 #include "io/safetensors.h"
+#include "io/stopwatch.h"
 #include "model/experts_comparison.h"
 #include "model/layer/attention/kernels.h"
 #include "model/layer/experts/experts.h"
@@ -24,6 +23,7 @@
 #include "tools/ranks/cluster_text.h"
 #include "tools/ranks/mpi_job.h"
 #include "tools/ranks/mpi_layer.h"
+#include "tools/ranks/rank_process.h"
 #include "tools/ranks/sharded_layer.h"
 #include "tools/trail_text.h"
 #include "trail/trail.h"
@@ -191,12 +191,6 @@ void print_plan(const model::Plan& plan, bool json, const model::LayerRequest& r
       "\nthe step reads {} of weights of the layer's {}, moves {}, and does {:.3f} GFLOP and {:.3f} G int8 operations; KV cache {}\n",
       megabytes(plan.weight_bytes), megabytes(plan.layer_weight_bytes), megabytes(bytes), flops * 1e-9, int8_ops * 1e-9,
       megabytes(plan.cache_bytes));
-}
-
-double peak_megabytes() {
-  struct rusage usage {};
-  ::getrusage(RUSAGE_SELF, &usage);
-  return static_cast<double>(usage.ru_maxrss) * 1024e-6;
 }
 
 /// The step that is shown.
@@ -476,7 +470,7 @@ int layer(const LayerOptions& options) {
     check_setting(*reference, model::setting_json(request));
   }
   check_memory(request);
-  const auto begin = std::chrono::steady_clock::now();
+  const io::Stopwatch clock;
   GraphRecorder recorder;
   const bool graphs = options.graphs.any();
   if (graphs) request.exec.tracer = recorder.calls();
@@ -486,7 +480,7 @@ int layer(const LayerOptions& options) {
   trail::Trail trail;
   if (options.trail_tensors) trail.inputs = layer.inputs();
   model::LayerRun::Result first = layer.run(options.trail.empty() ? model::Observer() : trail.recorder(options.trail_tensors));
-  const double load_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count() - first.seconds();
+  const double load_seconds = clock.seconds() - first.seconds();
   const bool graph_alone = !options.graphs.graph.empty() && !options.repeat;
   const std::int64_t runs = options.repeat.value_or(request.exec.mode == Mode::fast && !graph_alone ? 5 : 1);
   const Measured best = fastest(layer, std::move(first), runs, options.cold);

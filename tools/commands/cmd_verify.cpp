@@ -189,6 +189,63 @@ double cost_of_file(const std::string& path) {
   return unreadable ? 0 : static_cast<double>(bytes);
 }
 
+/// How many of each kind.
+struct Tally {
+  int judged = 0, failed = 0, vacuous = 0, errors = 0;
+
+  explicit Tally(const std::vector<oracle::CaseResult>& results) {
+    for (const auto& result : results) {
+      if (!result.error.empty()) ++errors;
+      if (!result.verdict) continue;
+      ++judged;
+      failed += result.verdict->outcome == oracle::Outcome::fail ? 1 : 0;
+      vacuous += result.verdict->outcome == oracle::Outcome::vacuous ? 1 : 0;
+    }
+  }
+  int exit_code() const {
+    if (errors > 0 || judged == 0) return exit_cannot;
+    return failed > 0 ? exit_fail : vacuous > 0 ? exit_cannot : exit_pass;
+  }
+};
+
+void print_table(const std::vector<oracle::CaseResult>& results) {
+  std::vector<std::vector<std::string>> rows;
+  for (const auto& row : oracle::summarize(results)) {
+    std::string verdict = row.errors > 0 ? "cannot judge" : std::string(oracle::name(row.outcome));
+    for (const auto& defect : row.defects) verdict += ": " + defect;
+    rows.push_back({row.op, fmt::format("{}/{}", row.passed, row.cases), std::string(name(row.mode)), row.judges,
+                    of_a_gpu(row.mode) ? "bits" : percent(row.max_share), verdict});
+  }
+  fmt::print("{}", table({"op", "cases", "mode", "judge", "budget used", "verdict"}, rows, {false, true, false, false, true, false}));
+}
+
+/// A line for each op, what is wrong in full, and the sums.
+void print_results(const std::vector<oracle::CaseResult>& results, const std::vector<Mode>& modes, const oracle::Sample& sample,
+                   int skipped) {
+  print_table(results);
+  for (const auto& result : results) {
+    const bool bad =
+        !result.error.empty() ||
+        (result.verdict && (result.verdict->outcome == oracle::Outcome::fail || result.verdict->outcome == oracle::Outcome::vacuous));
+    if (bad) print_failure(result);
+  }
+  for (const Mode mode : modes) {
+    const bool held =
+        std::any_of(results.begin(), results.end(), [mode](const auto& result) { return result.mode == mode && result.verdict; });
+    if (held && !caveat(mode).empty()) fmt::print("note: {}\n", caveat(mode));
+  }
+  if (sample.rows > 0)
+    fmt::print("\njudged: at most {} rows of each output, seed {}; nothing is said of the others\n", sample.rows, sample.seed);
+  const Tally tally(results);
+  const auto without_mode = std::count_if(results.begin(), results.end(), [](const auto& result) { return result.no_such_mode; });
+  fmt::print("\n{} verdicts: {} pass, {} fail", tally.judged, tally.judged - tally.failed - tally.vacuous, tally.failed);
+  if (tally.vacuous > 0) fmt::print(", {} vacuous", tally.vacuous);
+  fmt::print("; {} cases could not be judged", tally.errors);
+  if (without_mode > 0) fmt::print("; {} skipped, of no such mode or of another GPU", without_mode);
+  if (skipped > 0) fmt::print("; {} files of ops outside the inventory", skipped);
+  fmt::print("\n");
+}
+
 int verify(const VerifyOptions& options) {
   options.part.check(options.json);
   const auto records = std::count_if(options.paths.begin(), options.paths.end(), [](const auto& path) { return oracle::is_record(path); });
@@ -230,58 +287,19 @@ int verify(const VerifyOptions& options) {
   if (!ranks.shows()) return exit_pass;
   std::vector<oracle::CaseResult> results;
   for (const auto& of_file : by_file) results.insert(results.end(), of_file.begin(), of_file.end());
-
-  int failed = 0, vacuous = 0, errors = 0, judged = 0;
-  for (const auto& result : results) {
-    if (!result.error.empty()) ++errors;
-    if (!result.verdict) continue;
-    ++judged;
-    failed += result.verdict->outcome == oracle::Outcome::fail ? 1 : 0;
-    vacuous += result.verdict->outcome == oracle::Outcome::vacuous ? 1 : 0;
-  }
-  const int exit_code = errors > 0 || judged == 0 ? exit_cannot : failed > 0 ? exit_fail : vacuous > 0 ? exit_cannot : exit_pass;
+  const Tally tally(results);
   if (options.json) {
     io::Json cases = io::Json::array();
     for (const auto& result : results) cases.push_back(to_json(result));
-    io::Json report{{"cases", cases},        {"judged", judged}, {"failed", failed},
-                    {"vacuous", vacuous},    {"errors", errors}, {"unknown_ops", list.unknown_ops},
-                    {"exit_code", exit_code}};
+    io::Json report{
+        {"cases", cases},         {"judged", tally.judged},          {"failed", tally.failed},        {"vacuous", tally.vacuous},
+        {"errors", tally.errors}, {"unknown_ops", list.unknown_ops}, {"exit_code", tally.exit_code()}};
     options.part.mark(report, "verify", "cases", positions_of(results, list.files, of_files));
     fmt::print("{}\n", io::json_text(report, 2));
-    return exit_code;
+  } else {
+    print_results(results, modes, options.sample, list.skipped);
   }
-
-  std::vector<std::vector<std::string>> rows;
-  for (const auto& row : oracle::summarize(results)) {
-    std::string verdict = row.errors > 0 ? "cannot judge" : std::string(oracle::name(row.outcome));
-    for (const auto& defect : row.defects) verdict += ": " + defect;
-    rows.push_back({row.op, fmt::format("{}/{}", row.passed, row.cases), std::string(name(row.mode)), row.judges,
-                    of_a_gpu(row.mode) ? "bits" : percent(row.max_share), verdict});
-  }
-  fmt::print("{}", table({"op", "cases", "mode", "judge", "budget used", "verdict"}, rows, {false, true, false, false, true, false}));
-  for (const auto& result : results) {
-    const bool bad =
-        !result.error.empty() ||
-        (result.verdict && (result.verdict->outcome == oracle::Outcome::fail || result.verdict->outcome == oracle::Outcome::vacuous));
-    if (bad) print_failure(result);
-  }
-  for (const Mode mode : modes) {
-    const bool held =
-        std::any_of(results.begin(), results.end(), [mode](const auto& result) { return result.mode == mode && result.verdict; });
-    if (held && !caveat(mode).empty()) fmt::print("note: {}\n", caveat(mode));
-  }
-  if (options.sample.rows > 0)
-    fmt::print("\njudged: at most {} rows of each output, seed {}; nothing is said of the others\n", options.sample.rows,
-               options.sample.seed);
-  int without_mode = 0;
-  for (const auto& result : results) without_mode += result.no_such_mode ? 1 : 0;
-  fmt::print("\n{} verdicts: {} pass, {} fail", judged, judged - failed - vacuous, failed);
-  if (vacuous > 0) fmt::print(", {} vacuous", vacuous);
-  fmt::print("; {} cases could not be judged", errors);
-  if (without_mode > 0) fmt::print("; {} skipped, of no such mode or of another GPU", without_mode);
-  if (list.skipped > 0) fmt::print("; {} files of ops outside the inventory", list.skipped);
-  fmt::print("\n");
-  return exit_code;
+  return tally.exit_code();
 }
 
 }  // namespace

@@ -3,13 +3,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cstdlib>
 #include <limits>
 #include <memory>
 
 #include "dodona/error.h"
 #include "io/safetensors.h"
+#include "io/stopwatch.h"
 #include "model/ranks/sharded_run.h"
 #include "rank_process.h"
 #include "tools/common.h"
@@ -32,10 +32,6 @@ Facts facts_of(const model::LayerRequest& request, const model::Grid& grid, cons
       {"configuration", model::config_json(request.config, model::QuantSpelling::flat)},
       {"step", io::json_text(model::setting_json(request)) + fmt::format(" {} {} {}", grid.tensor, grid.experts, name(request.exec.mode))},
       {"set of weights", weights}};
-}
-
-double seconds_since(std::chrono::steady_clock::time_point begin) {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
 }
 
 /// One run of the step on this rank.
@@ -77,7 +73,7 @@ int run_layer_over_mpi(const std::function<LayerOnRanks()>& ready) {
   MpiJob& job = process.job();
   LayerOnRanks asked;
   std::unique_ptr<model::LayerRun> run;
-  const auto begin = std::chrono::steady_clock::now();
+  const io::Stopwatch loading;
   process.begin([&] {
     asked = ready();
     if (asked.grid.ranks() != job.ranks())
@@ -93,14 +89,14 @@ int run_layer_over_mpi(const std::function<LayerOnRanks()>& ready) {
   return process.run([&] {
     const model::Ranks groups = job.groups(grid);
     model::LayerRun::Result best = run->run({}, nullptr, groups);
-    const double load_seconds = seconds_since(begin) - best.seconds();
+    const double load_seconds = loading.seconds() - best.seconds();
     Times fastest;
     for (std::int64_t i = 0; i < options.runs; ++i) {
       job.gather("");  // together
       const MpiJob::Tally before = job.tally();
-      const auto start = std::chrono::steady_clock::now();
+      const io::Stopwatch step;
       model::LayerRun::Result one = run->run({}, nullptr, groups);
-      Times times{.wall = seconds_since(start), .ops = one.seconds(), .collectives = job.tally() - before};
+      Times times{.wall = step.seconds(), .ops = one.seconds(), .collectives = job.tally() - before};
       times.slowest = slowest_of(job, times.seconds());
       if (times.slowest >= fastest.slowest) continue;
       fastest = times;

@@ -54,8 +54,20 @@ class Reader {
   const std::byte* at_;
 };
 
+std::int64_t sum_of(const std::vector<std::int64_t>& values) {
+  return std::accumulate(values.begin(), values.end(), std::int64_t{0});
+}
+
+}  // namespace
+
+Exec for_transport(const Exec& exec) {
+  Exec transport = exec;
+  if (of_a_gpu(exec.mode)) transport.mode = Mode::fast;
+  return transport;
+}
+
 /// Rows of experts, [E, S, ...]; scales of NVFP4 lie in the tiles that its products read, those of each expert apart.
-struct RowsOfExperts {
+struct LowLatencyExchange::RowsOfExperts {
   Tensor all;
   bool tiled = false;
   std::int64_t columns = 0;  ///< of tiled ones
@@ -81,22 +93,7 @@ struct RowsOfExperts {
   }
 };
 
-std::int64_t sum_of(const std::vector<std::int64_t>& values) {
-  return std::accumulate(values.begin(), values.end(), std::int64_t{0});
-}
-
-}  // namespace
-
-Exec for_transport(const Exec& exec) {
-  Exec transport = exec;
-  if (of_a_gpu(exec.mode)) transport.mode = Mode::fast;
-  return transport;
-}
-
-LowLatencyExchange::Received LowLatencyExchange::dispatch(const Tensor& x, const Tensor& topk_idx, std::int64_t tile) {
-  const std::int64_t tokens = x.size(0), here = ranks_.here();
-  const bool fp4 = format_.x_global_scale.defined();
-  width_ = x.size(1);
+std::vector<std::int64_t> LowLatencyExchange::choose(const Tensor& topk_idx) {
   std::vector<std::int64_t> counts(static_cast<std::size_t>(ranks_.experts), 0), place(counts.size(), -1), ids;
   for (std::int64_t i = 0; i < topk_idx.elements(); ++i)
     if (const std::int64_t e = topk_idx.as<const std::int64_t>()[i]; e >= 0) ++counts.at(static_cast<std::size_t>(e));
@@ -110,18 +107,23 @@ LowLatencyExchange::Received LowLatencyExchange::dispatch(const Tensor& x, const
     const std::int64_t e = topk_idx.as<const std::int64_t>()[i];
     ids.push_back(e < 0 ? -1 : place[static_cast<std::size_t>(e)]);
   }
-  ids_ = tensor_of(ids, {1, tokens, topk_idx.size(1)}, DType::i64);
-  const auto experts = static_cast<std::int64_t>(chosen_.size());
+  ids_ = tensor_of(ids, {1, topk_idx.size(0), topk_idx.size(1)}, DType::i64);
   room_ = sent_.empty() ? 0 : *std::max_element(sent_.begin(), sent_.end());
-  // What this rank's tokens are sent as, and what kind of rows the others send.
-  std::vector<RowsOfExperts> payloads;
-  const std::int64_t most = std::max(tokens, room_);
+  return counts;
+}
+
+std::vector<LowLatencyExchange::RowsOfExperts> LowLatencyExchange::sent_rows(const Tensor& x) {
+  std::vector<RowsOfExperts> rows;
+  const auto experts = static_cast<std::int64_t>(chosen_.size());
+  if (experts == 0) return rows;
+  const std::int64_t tokens = x.size(0), most = std::max(tokens, room_);
+  const bool fp4 = format_.x_global_scale.defined();
   const auto take = [&](const auto& op) {
     src_info_ = op.packed_recv_src_info, layout_range_ = op.packed_recv_layout_range;
-    payloads.push_back({op.packed_recv_x});
-    if (op.packed_recv_x_scales.defined()) payloads.push_back({op.packed_recv_x_scales, fp4, width_ / 16});
+    rows.push_back({op.packed_recv_x});
+    if (op.packed_recv_x_scales.defined()) rows.push_back({op.packed_recv_x_scales, fp4, width_ / 16});
   };
-  if (experts > 0 && fp4)
+  if (fp4)
     take(ops::run(ops::DeepepLowLatencyDispatchNvfp4{.x = x.reshape({1, tokens, width_}),
                                                      .x_global_scale = format_.x_global_scale,
                                                      .topk_idx = ids_,
@@ -129,7 +131,7 @@ LowLatencyExchange::Received LowLatencyExchange::dispatch(const Tensor& x, const
                                                      .num_experts = experts,
                                                      .spare_rows = most - room_},
                   for_transport(exec_)));
-  else if (experts > 0)
+  else
     take(ops::run(ops::DeepepLowLatencyDispatch{.x = x.reshape({1, tokens, width_}),
                                                 .topk_idx = ids_,
                                                 .num_max_dispatch_tokens_per_rank = most,
@@ -139,67 +141,88 @@ LowLatencyExchange::Received LowLatencyExchange::dispatch(const Tensor& x, const
                                                 .round_scale = format_.round_scale,
                                                 .use_ue8m0 = format_.use_ue8m0},
                   for_transport(exec_)));
-  // A letter: how many rows of each expert there, and of each row its token and what it holds.
-  std::vector<Tensor> letters;
+  return rows;
+}
+
+std::vector<Tensor> LowLatencyExchange::letters(const std::vector<std::int64_t>& counts, const std::vector<RowsOfExperts>& rows) const {
+  const std::int64_t here = ranks_.here();
+  std::vector<Tensor> written;
   for (std::int64_t r = 0; r < ranks_.share.count; ++r) {
     Letter letter;
     for (std::int64_t e = r * here; e < (r + 1) * here; ++e) {
       const auto count = static_cast<std::int32_t>(counts[static_cast<std::size_t>(e)]);
       letter.add(&count, sizeof count);
     }
-    for (std::int64_t a = 0; a < experts; ++a) {
-      if (chosen_[static_cast<std::size_t>(a)] / here != r) continue;
-      for (std::int64_t i = 0; i < sent_[static_cast<std::size_t>(a)]; ++i) {
-        letter.add(src_info_.as<const std::int32_t>() + a * room_ + i, sizeof(std::int32_t));
-        for (const RowsOfExperts& payload : payloads) payload.read(a, i, letter);
+    for (std::size_t a = 0; a < chosen_.size(); ++a) {
+      if (chosen_[a] / here != r) continue;
+      const auto expert = static_cast<std::int64_t>(a);
+      for (std::int64_t i = 0; i < sent_[a]; ++i) {
+        letter.add(src_info_.as<const std::int32_t>() + expert * room_ + i, sizeof(std::int32_t));
+        for (const RowsOfExperts& kind : rows) kind.read(expert, i, letter);
       }
     }
-    letters.push_back(letter.tensor());
+    written.push_back(letter.tensor());
   }
-  const std::vector<Tensor> received = ranks_.group.exchange(ranks_.share.index, letters);
+  return written;
+}
 
+std::vector<LowLatencyExchange::RowsOfExperts> LowLatencyExchange::make_room(Received& received, std::int64_t tile) const {
+  std::vector<std::int64_t> with_rows;
+  for (const std::int64_t count : received.counts)
+    if (count > 0) with_rows.push_back(count);
+  const auto groups = static_cast<std::int64_t>(with_rows.size());
+  if (groups == 0) return {};
+  const std::int64_t room = quant::align(*std::max_element(with_rows.begin(), with_rows.end()), tile), scales = width_ / 128;
+  const bool fp4 = format_.x_global_scale.defined();
+  received.count = tensor_of(with_rows, {groups}, DType::i32);
+  received.src_info = Tensor(DType::i32, {groups, room});
+  if (fp4) {
+    received.x = Tensor(DType::u8, {groups, room, width_ / 2});
+    received.scales = Tensor(DType::f8_e4m3, {groups, quant::align(room, 128), quant::align(width_ / 16, 4)});
+  } else if (format_.use_fp8) {
+    received.x = Tensor(DType::f8_e4m3, {groups, room, width_});
+    received.scales =
+        format_.use_ue8m0 ? Tensor(DType::i32, {groups, room, quant::ceil_div(scales, 4)}) : Tensor(DType::f32, {groups, room, scales});
+  } else {
+    received.x = Tensor(DType::bf16, {groups, room, width_});
+  }
+  std::vector<RowsOfExperts> rows{{received.x}};
+  if (received.scales.defined()) rows.push_back({received.scales, fp4, width_ / 16});
+  return rows;
+}
+
+LowLatencyExchange::Received LowLatencyExchange::read(const std::vector<Tensor>& letters, std::int64_t tile) {
+  const auto here = static_cast<std::size_t>(ranks_.here());
   std::vector<Reader> readers;
   from_each_.clear();
-  Received all{.counts = std::vector<std::int64_t>(static_cast<std::size_t>(here), 0), .x = {}, .scales = {}, .count = {}, .src_info = {}};
-  for (const Tensor& letter : received) {
-    const auto each = readers.emplace_back(letter).values<std::int32_t>(static_cast<std::size_t>(here));
+  Received all{.counts = std::vector<std::int64_t>(here, 0), .x = {}, .scales = {}, .count = {}, .src_info = {}};
+  for (const Tensor& letter : letters) {
+    const auto each = readers.emplace_back(letter).values<std::int32_t>(here);
     from_each_.emplace_back(each.begin(), each.end());
     for (std::size_t e = 0; e < each.size(); ++e) all.counts[e] += each[e];
   }
-  std::vector<std::int64_t> with_rows;
-  for (const std::int64_t count : all.counts)
-    if (count > 0) with_rows.push_back(count);
-  const auto groups = static_cast<std::int64_t>(with_rows.size());
-  if (groups == 0) return all;
-  const std::int64_t room = quant::align(*std::max_element(with_rows.begin(), with_rows.end()), tile), scales = width_ / 128;
-  all.count = tensor_of(with_rows, {groups}, DType::i32);
-  all.src_info = Tensor(DType::i32, {groups, room});
-  std::vector<RowsOfExperts> into;
-  if (fp4) {
-    all.x = Tensor(DType::u8, {groups, room, width_ / 2});
-    all.scales = Tensor(DType::f8_e4m3, {groups, quant::align(room, 128), quant::align(width_ / 16, 4)});
-  } else if (format_.use_fp8) {
-    all.x = Tensor(DType::f8_e4m3, {groups, room, width_});
-    all.scales =
-        format_.use_ue8m0 ? Tensor(DType::i32, {groups, room, quant::ceil_div(scales, 4)}) : Tensor(DType::f32, {groups, room, scales});
-  } else {
-    all.x = Tensor(DType::bf16, {groups, room, width_});
-  }
-  into.push_back({all.x});
-  if (all.scales.defined()) into.push_back({all.scales, fp4, width_ / 16});
-  std::vector<std::int64_t> next(static_cast<std::size_t>(groups), 0);
+  const std::vector<RowsOfExperts> into = make_room(all, tile);
+  if (into.empty()) return all;
+  std::vector<std::int64_t> next(all.counts.size(), 0);
   for (std::size_t r = 0; r < readers.size(); ++r) {
     std::int64_t group = -1;
-    for (std::size_t e = 0; e < all.counts.size(); ++e) {
+    for (std::size_t e = 0; e < here; ++e) {
       if (all.counts[e] > 0) ++group;
       for (std::int64_t i = 0; i < from_each_[r][e]; ++i) {
-        const std::int64_t row = next[static_cast<std::size_t>(group)]++;
-        std::memcpy(all.src_info.as<std::int32_t>() + group * room + row, readers[r].take(sizeof(std::int32_t)), sizeof(std::int32_t));
-        for (const RowsOfExperts& payload : into) payload.write(group, row, readers[r].take(payload.row_bytes()));
+        const std::int64_t row = next[e]++;
+        std::memcpy(all.src_info.as<std::int32_t>() + group * all.src_info.size(1) + row, readers[r].take(sizeof(std::int32_t)),
+                    sizeof(std::int32_t));
+        for (const RowsOfExperts& kind : into) kind.write(group, row, readers[r].take(kind.row_bytes()));
       }
     }
   }
   return all;
+}
+
+LowLatencyExchange::Received LowLatencyExchange::dispatch(const Tensor& x, const Tensor& topk_idx, std::int64_t tile) {
+  width_ = x.size(1);
+  const std::vector<std::int64_t> counts = choose(topk_idx);
+  return read(ranks_.group.exchange(ranks_.share.index, letters(counts, sent_rows(x))), tile);
 }
 
 Tensor LowLatencyExchange::combine(const Tensor& rows, const Tensor& topk_weights) {

@@ -49,6 +49,17 @@ class LowLatencyExchange {
   Tensor combine(const Tensor& rows, const Tensor& topk_weights);
 
  private:
+  struct RowsOfExperts;
+  /// Numbers the experts that tokens chose; gives the rows that go to each of all experts.
+  std::vector<std::int64_t> choose(const Tensor& topk_idx);
+  /// What this rank's tokens are sent as: rows of codes, and of scales where there are some.
+  std::vector<RowsOfExperts> sent_rows(const Tensor& x);
+  /// A letter for each rank: how many rows of each expert there, and of each row its token and what it holds.
+  std::vector<Tensor> letters(const std::vector<std::int64_t>& counts, const std::vector<RowsOfExperts>& rows) const;
+  Received read(const std::vector<Tensor>& letters, std::int64_t tile);
+  /// Makes the room for what was counted, in the kinds of rows that ranks send.
+  std::vector<RowsOfExperts> make_room(Received& received, std::int64_t tile) const;
+
   DeepEpRanks ranks_;
   LowLatencyFormat format_;
   Exec exec_;
