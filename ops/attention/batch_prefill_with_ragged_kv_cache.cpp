@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <numbers>
 #include <optional>
 #include <string>
@@ -147,6 +148,11 @@ bool explains_sink_alone(const Call& actual, std::string_view output, std::int64
   return false;
 }
 
+/// Whether the log-sum-exp is that of a call without any key.
+bool explains_no_key_at_all(const Call& actual, std::string_view output, std::int64_t linear) {
+  return output == "lse" && actual.k.size(0) == 0 && quant::get(actual.lse, linear) == std::numeric_limits<double>::infinity();
+}
+
 SeenKeys keys_seen_by(const Call& op, std::int64_t token, std::int64_t head) {
   return keys_seen(call_of(op), requests_of(op), token, head);
 }
@@ -206,6 +212,8 @@ fall or lead outside, a scale that is not positive. Caps: tanh by the approximat
             "a query that sees no key has the sink's number as its log-sum-exp, +inf of one that is too large for fp32, where its tile has "
             "other queries: -inf elsewhere",
             ops::explains_sink_alone},
+           {"no-key-at-all", "lse", "FlashAttention 3 fills the log-sum-exps of a call without any key with +inf",
+            ops::explains_no_key_at_all},
            {"splits-of-no-weight", "out",
             "a split of the keys whose weight about the largest is 0 in fp32 is not added: what is not finite among its values does not "
             "show, "

@@ -72,7 +72,8 @@ bool lacks_splits_of_no_weight(const Ragged& call, const SeenKeys& keys, std::in
 
 bool sink_may_overflow_first_split(const Ragged& call, const SeenKeys& keys) {
   if (!call.sinks.defined() || keys.count == 0) return false;
-  return quant::get(call.sinks, keys.head) - score(call, keys, keys.first) > no_weight;
+  // Of a split in which the query sees no key the maximum counts as 0.
+  return quant::get(call.sinks, keys.head) - std::fmin(0.0, score(call, keys, keys.first)) > no_weight;
 }
 
 }  // namespace dodona::ops

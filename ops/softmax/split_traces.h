@@ -18,8 +18,8 @@ SeenKeys keys_seen(const Ragged& call, const std::vector<RaggedRequest>& request
 /// column `column` of the output, is what the keys whose weights lie above that give, all values that are not finite lying below.
 bool lacks_splits_of_no_weight(const Ragged& call, const SeenKeys& keys, std::int64_t column, double value);
 
-/// The first split takes the sink, about the largest of its own scores: of a sink more than 126 ln 2 above them its sum of weights is
-/// infinite. Whether that may be so of these keys.
+/// The first split takes the sink, about the largest of its own scores: of a sink more than 126 ln 2 above them, or above 0
+/// where the query sees none of its keys, its sum of weights is infinite. Whether that may be so of these keys.
 bool sink_may_overflow_first_split(const Ragged& call, const SeenKeys& keys);
 
 }  // namespace dodona::ops

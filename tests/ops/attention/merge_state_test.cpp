@@ -283,6 +283,17 @@ TEST(MergeState, HopperModeRefusesWhatTheKernelCannotLaunch) {
   EXPECT_NO_THROW(ops::run(call(128, 128), in_mode(Mode::fast)));
 }
 
+TEST(MergeState, AWeightedSumBeyondFloatsMayBeInfiniteAndOneWithinMayNot) {
+  for (const auto& [v, outcome] : {std::pair{3.3e38, oracle::Outcome::known_defect}, {1.6e38, oracle::Outcome::fail}}) {
+    const auto op = one_head<ops::MergeState>(0.0f, 0.0f, v, v);
+    auto merged = ops::run(op, in_mode(Mode::golden));
+    quant::set(merged.v_merged, 5, infinity);
+    EXPECT_EQ(verdict(op, merged), outcome) << v;
+    quant::set(merged.v_merged, 5, -infinity);
+    EXPECT_EQ(verdict(op, merged), oracle::Outcome::fail) << v;
+  }
+}
+
 TEST(MergeState, HasNoFp32) {
   auto op = one_head<ops::MergeState>(0.0f, 0.0f);
   op.v_a = op.v_b = Tensor(DType::f32, {1, 1, 64});

@@ -81,6 +81,35 @@ TEST(RaggedPrefill, TheSinkAloneAsTheLogSumExpOfNoKeysIsAKnownDefect) {
   EXPECT_EQ(oracle::judge(op.op(), a, outputs, {}).outcome, oracle::Outcome::fail);
 }
 
+TEST(RaggedPrefill, ASplitOfNoWeightMayLeaveOutItsNaNAndNothingElse) {
+  Arguments a = prefill({1}, {8}, 64, false);
+  Tensor k = filled(DType::bf16, {8, 2, 64}, 0), q = filled(DType::bf16, {1, 4, 64}, 4), v = a.find("v")->clone();
+  for (int i = 0; i < 64; ++i) quant::set(k, i, 8);  // the first key's scores lie 143 above the others'
+  quant::set(v, 5 * 2 * 64, std::nan(""));
+  a.set("q", q), a.set("k", k), a.set("v", v);
+  auto outputs = op.outputs(a, in_mode(Mode::golden));
+  EXPECT_TRUE(std::isnan(quant::get(outputs[0].second, 0)));
+  const double of_first = quant::get(v, 0);
+  quant::set(outputs[0].second, 0, of_first);
+  EXPECT_EQ(oracle::judge(op.op(), a, outputs, {}).outcome, oracle::Outcome::known_defect);
+  quant::set(outputs[0].second, 0, of_first * 1.1 + 0.1);
+  EXPECT_EQ(oracle::judge(op.op(), a, outputs, {}).outcome, oracle::Outcome::fail) << "a number is none of the others'";
+}
+
+TEST(RaggedPrefill, ASinkFarAboveTheFirstKeysMayMakeZerosOfSplitsAndNoOtherNumber) {
+  Arguments a = prefill({1}, {8}, 64, false);
+  Tensor k = filled(DType::bf16, {8, 2, 64}, 0), q = filled(DType::bf16, {1, 4, 64}, 4), sinks = filled(DType::f32, {4}, -300);
+  for (int i = 0; i < 64; ++i) quant::set(k, i, -8), quant::set(k, 7 * 2 * 64 + i, 8);
+  quant::set(sinks, 0, 0);
+  a.set("q", q), a.set("k", k), a.set("sinks", sinks);
+  auto outputs = op.outputs(a, in_mode(Mode::golden));
+  for (int i = 0; i < 64; ++i) quant::set(outputs[0].second, i, 0);
+  quant::set(outputs[1].second, 0, std::nan(""));
+  EXPECT_EQ(oracle::judge(op.op(), a, outputs, {}).outcome, oracle::Outcome::known_defect);
+  quant::set(outputs[0].second, 0, 3);
+  EXPECT_EQ(oracle::judge(op.op(), a, outputs, {}).outcome, oracle::Outcome::fail);
+}
+
 TEST(RaggedPrefill, ARequestAloneHasTheBitsOfTheRequestAmongOthers) {
   const Arguments all = prefill({70, 140}, {90, 300}, 128, true);
   Arguments one = all;
