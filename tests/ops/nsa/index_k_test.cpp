@@ -102,25 +102,6 @@ TEST(IndexK, TheFusedStoreQuantizesAsActQuantDoes) {
   }
 }
 
-TEST(IndexK, OpenBytesOfTheFusedStoreTakeNeighboursAlone) {
-  const NamedOp op{"fused_store_index_k_cache"};
-  Tensor key(DType::bf16, {1, 128});
-  quant::set(key, 0, 448), quant::set(key, 1, 17), quant::set(key, 2, -17);  // 17 lies halfway between two codes
-  Arguments a;
-  a.set("key", key), a.set("index_k_with_scale", Tensor(DType::u8, {1, 8448})), a.set("out_cache_loc", tensor_of(DType::i64, {1}, {0}));
-  auto outputs = op.outputs(a, in_mode(Mode::golden));
-  Tensor& bytes = outputs[0].second;
-  const double code = quant::get(bytes, 1), scale = quant::get(bytes, 64 * 128);
-  quant::set(bytes, 1, code + 1);
-  EXPECT_EQ(op.failing(a, outputs), 0);
-  quant::set(bytes, 1, code + 2);
-  EXPECT_EQ(op.failing(a, outputs), 1);
-  quant::set(bytes, 1, code), quant::set(bytes, 64 * 128, scale + 1);
-  EXPECT_EQ(op.failing(a, outputs), 0);
-  quant::set(bytes, 64 * 128, scale + 9);
-  EXPECT_GT(op.failing(a, outputs), 0);
-}
-
 TEST(IndexK, OtherPageSizesArePowersOfTwo) {
   ops::FusedStoreIndexKCache op{.key = normal(DType::bf16, {1, 128}, "key"),
                                 .index_k_with_scale = Tensor(DType::u8, {2, 132 * 16}),
