@@ -5,6 +5,7 @@
 #include <numbers>
 #include <vector>
 
+#include "ops/softmax/leaked_values.h"
 #include "ops/softmax/scores.h"
 #include "quant/element.h"
 
@@ -45,7 +46,9 @@ SeenKeys keys_seen(const Ragged& call, const std::vector<RaggedRequest>& request
 /// Scores are off by no more than a hundredth and 2^-14 of them where their weights are far from fp32's limits; the weights that are left
 /// are rounded to the type, and so is the output.
 bool lacks_splits_of_no_weight(const Ragged& call, const SeenKeys& keys, std::int64_t column, double value) {
-  if (!std::isfinite(value) || keys.count == 0) return false;
+  const std::int64_t value_head = key_head(call, keys);
+  // Scores are dear, and the rule is that there is nothing to lose.
+  if (!std::isfinite(value) || !holds_infinite_value(call.value, {keys.first, keys.count}, value_head, column)) return false;
   std::vector<double> scores;
   for (std::int64_t j = 0; j < keys.count; ++j) scores.push_back(score(call, keys, keys.first + j));
   const double largest = *std::max_element(scores.begin(), scores.end());
@@ -55,7 +58,7 @@ bool lacks_splits_of_no_weight(const Ragged& call, const SeenKeys& keys, std::in
   double weights = std::exp(sink - largest), sum = 0, magnitudes = 0;
   bool lost = false;
   for (std::int64_t j = 0; j < keys.count; ++j) {
-    const double below = largest - scores[static_cast<std::size_t>(j)], v = at(call.value, keys.first + j, key_head(call, keys), column);
+    const double below = largest - scores[static_cast<std::size_t>(j)], v = at(call.value, keys.first + j, value_head, column);
     if (!std::isfinite(v)) {
       if (!(below > no_weight)) return false;
       lost = true;
