@@ -223,9 +223,8 @@ takes no scale at all.)",
             return tokens * static_cast<double>(bytes_for(op.ckv_cache.dtype(), ops::mla_width));
           },
       .defects = {{"own-key-lost", "out",
-                   "heads that do not divide 64, with causal and several queries: a token whose heads lie in two blocks of rows misses its "
-                   "own key in "
-                   "the first where that begins a tile of 64 keys; where it is the only one, zeros and -inf",
+                   "heads that do not divide 64, with causal and several queries: a token whose heads lie in two blocks of rows misses "
+                   "its own key in the first where that begins a tile of 64 keys; where it is the only one, zeros and -inf",
                    ops::explains_lost_key},
                   {"hidden-tokens-show", "out",
                    "tokens that a query does not see are multiplied by weights of 0: what is not finite among their values gives NaN",

@@ -215,14 +215,12 @@ fall or lead outside, a scale that is not positive. Caps: tanh by the approximat
            {"no-key-at-all", "lse", "FlashAttention 3 fills the log-sum-exps of a call without any key with +inf",
             ops::explains_no_key_at_all},
            {"splits-of-no-weight", "out",
-            "a split of the keys whose weight about the largest is 0 in fp32 is not added: what is not finite among its values does not "
-            "show, "
-            "where it gives NaN unsplit",
+            "a split of the keys whose weight about the largest is 0 in fp32 is not added: what is not finite among its values does "
+            "not show, where it gives NaN unsplit",
             ops::explains_split_of_no_weight},
            {"sink-of-first-split", "out",
-            "the first split of the keys takes the sink: of a sink that is more than 126 ln 2 above every score there the sum is infinite, "
-            "and "
-            "the merged row is zeros, its log-sum-exp NaN",
+            "the first split of the keys takes the sink: of a sink that is more than 126 ln 2 above every score there the sum is "
+            "infinite, and the merged row is zeros, its log-sum-exp NaN",
             ops::explains_sink_of_first_split}},
       .mistakes = {{"causal-mask-from-first-key", "the causal mask is aligned to the first key, not to the last",
                     ops::golden<ops::CausalMask::from_first_key>},

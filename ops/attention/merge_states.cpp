@@ -44,6 +44,7 @@ double most_rescalings(const std::vector<double>& s) {
 /// One token's head: the states' shares, how far an honest implementation's may be off, relative, and the log-sum-exp.
 struct Shares {
   std::vector<double> of, error;
+  std::vector<bool> present;  ///< what is not empty, also where its share is zero about a larger maximum
   double roundings = 0;  ///< of a state's product on its way through the sums
   Bounded s;
 };
@@ -60,6 +61,7 @@ Shares shares_of(const std::vector<double>& s) {
     const double distance = weight > 0 ? top - value : 0.0,
                  part = weight > 0 ? std::max(std::fabs(top), std::fabs(value)) + depth + 4.0 : 0.0;
     shares.of.push_back(weight);
+    shares.present.push_back(value != -infinity);
     shares.error.push_back(weight > 0 ? (0.6932 * (distance + part) + 5.0 * rescalings) * f32_eps : 0.0);
     sum += weight;
   }
@@ -88,14 +90,14 @@ Bounded merged_element(const std::vector<double>& v, const Shares& shares, DType
   double value = 0, magnitude = 0, moved = 0, flushed = 0, together = 0, largest = 0;
   bool open = false;
   for (std::size_t i = 0; i < v.size(); ++i) {
+    if (shares.present[i] && std::isfinite(v[i])) {
+      together += std::fabs(v[i]);
+      largest = std::fmax(largest, std::fabs(v[i]));
+    }
     if (shares.of[i] == 0 && std::isfinite(v[i])) continue;
     open = open || (!std::isfinite(v[i]) && shares.of[i] < least_weight);  // a weight that may be zero meets infinity
     value += shares.of[i] * v[i];
     magnitude += std::fabs(shares.of[i] * v[i]);
-    if (std::isfinite(v[i])) {
-      together += std::fabs(v[i]);
-      largest = std::fmax(largest, std::fabs(v[i]));
-    }
     flushed += flush_floor * (2.0 + std::fabs(v[i]));
   }
   // Sums that are divided at last may be beyond fp32, and those of parts, means of their states alone, beyond the type.

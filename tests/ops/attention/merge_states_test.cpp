@@ -138,6 +138,12 @@ TEST(MergeStates, AboutTheBeginningsWhatIsNotFiniteGivesNoNumber) {
   EXPECT_EQ(judged(DType::f16, {infinity, 4}, {-5e4, -5e4}, 7, -49998.415), oracle::Outcome::fail);
 }
 
+TEST(MergeStates, SumsAboutAMaximumThatALaterStateExceedsMayLeaveFloatsAndThoseOfEmptyStatesMayNot) {
+  const std::vector<double> v{-3.38e38, -3.38e38, 1};
+  EXPECT_EQ(judged(DType::bf16, v, {0, 1, 4e6}, std::nan(""), 4e6), oracle::Outcome::pass);
+  EXPECT_EQ(judged(DType::bf16, v, {-infinity, -infinity, 4e6}, std::nan(""), 4e6), oracle::Outcome::fail);
+}
+
 TEST(MergeStates, WeightsThatVanishAboutTheLargestMayStayWhereStatesBetweenAreMergedFirst) {
   const std::vector<double> v{-3e-34, 2.75e30}, s{300, 100};
   for (const double merged : {-3e-34, 1.7e-30}) EXPECT_EQ(judged(DType::bf16, v, s, merged, 300), oracle::Outcome::pass) << merged;

@@ -238,6 +238,27 @@ TEST(NativeRouters, AnyOrderOfColumnsIsTakenWithItsWeightsAndNoOther) {
   EXPECT_EQ(op.failing(inputs, outputs), 0);
 }
 
+TEST(NativeRouters, SigmoidsOfATanhMayMissByItsElevenBitsAndNoMore) {
+  const NamedOp named{"biased_grouped_topk"};
+  // sigmoid(-6) is 0.0025, and half of what the tanh may miss there 2.4e-4.
+  const double low = sigmoid(-6), high = sigmoid(2);
+  const auto failing = [&](const char* kind, double missed) {
+    Arguments a = named.case_of("T=1 E=2 --attr topk=2 --attr renormalize=true --attr num_expert_group=1 --attr topk_group=1");
+    a.set("gating_output", tensor_of(DType::f32, {1, 2}, {2, -6})), a.set("correction_bias", filled(DType::f32, {2}, 0));
+    a.set_attr("sigmoid", std::string(kind));
+    auto outputs = named.outputs(a, in_mode(Mode::golden));
+    const double other = low + missed;
+    for (auto& [name, tensor] : outputs)
+      if (name == "topk_weights") quant::set(tensor, 0, high / (high + other)), quant::set(tensor, 1, other / (high + other));
+    return named.failing(a, outputs);
+  };
+  EXPECT_EQ(failing("exp", 0), 0);
+  EXPECT_GT(failing("exp", 1.5e-4), 0);
+  EXPECT_EQ(failing("tanh", 1.5e-4), 0);
+  EXPECT_EQ(failing("tanh", -1.5e-4), 0);
+  EXPECT_GT(failing("tanh", 6e-4), 0);
+}
+
 TEST(NativeRouters, SizesThatDoNotFitAreRefusedByName) {
   const std::pair<ops::BiasedGroupedTopk, const char*> bad[] = {{biased(Values(9, 0), 2, 1, 1), "num_expert_group"},
                                                                 {biased(Values(8, 0), 2, 3, 1), "topk_group"},
