@@ -313,7 +313,7 @@ be rounded to the type and whose log-sum-exps are rounded. Budget, in units of 2
 0.7*(m - s) + 0.7*(max(|m|, |s|) + log2(n) + 4) + 5 k moves v along its distance from the state; n + 2 k of the sum of |v * share|, half a unit of
 the type of it (2^-8 or 2^-11, and half the least number), n + 2 k + 4 of |v|; s: 1.45 of the mean error and n, 8 and twice its logarithm; plus what flushed denormals carry. Hopper mode has the order of
 FlashInfer's kernels from 0.6.19 on (ops/softmax/flashinfer/merge_in_order.h); rows whose states all lie about -5e4 or below, where releases before differ, it refuses.)",
-      .contract_version = 2,
+      .contract_version = 3,
       .golden = ops::golden<Rule::right>,
       .fast = ops::fast,
       .hopper = ops::hopper,
