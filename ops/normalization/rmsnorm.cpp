@@ -68,7 +68,10 @@ void hopper(const Rmsnorm& op, const Exec& exec) {
   const std::int64_t width = op.weight.size(0);
   const DType type = op.input.dtype();
   const int element_bytes = bits(type) / 8;
-  const RmsKernel kernel = op.kernel == "vllm" ? RmsKernel::vllm : op.kernel == "triton" ? RmsKernel::triton : RmsKernel::flashinfer;
+  const RmsKernel kernel = op.kernel == "vllm"     ? RmsKernel::vllm
+                           : op.kernel == "triton" ? RmsKernel::triton
+                           : op.input.rank() == 3  ? RmsKernel::flashinfer_heads
+                                                   : RmsKernel::flashinfer;
   std::vector<float> weight(static_cast<std::size_t>(width));
   quant::to_f32(type, op.weight.data(), weight.data(), width);
   parallel_for(exec.threads, row_count(op.input), static_cast<double>(width), [&](std::int64_t t) {
@@ -93,7 +96,7 @@ Budget, relative: 0.5*(chain + log2 H + 5) + 6 units of 2^-24, twice 2^-126 over
 may be flushed carry (x, x*r, weight, y). With weight_order=rounded only values whose inner rounding may fall to a neighbour are
 open. Under a weight of -0 the sign of y is open: FlashInfer's kernel, sgl-kernel's too, adds the weight to a bias of 0 first,
 which makes it +0 (and hopper mode does), others do not. weight_bias is added to the weight in fp32, one rounding, before the product.)",
-      .contract_version = 2,
+      .contract_version = 3,
       .golden = ops::golden_by<ops::rms_factor_of>,
       .fast = ops::fast,
       .hopper = ops::hopper,

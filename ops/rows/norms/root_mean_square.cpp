@@ -45,7 +45,8 @@ hw::BlockLayout layout_of(RmsKernel kernel, std::int64_t n, int element_bytes) {
   if (kernel == RmsKernel::vllm_vectors || kernel == RmsKernel::vllm_vectors_256)
     return {8, std::min<std::int64_t>(kernel == RmsKernel::vllm_vectors ? 1024 : 256, n), by_pairs, hw::neighbours, hw::in_order};
   const std::int64_t vector = std::gcd<std::int64_t, std::int64_t>(16 / element_bytes, n);
-  return {vector, (std::min<std::int64_t>(1024, n / vector) + 31) / 32 * 32, by_chain, hw::butterfly, hw::butterfly_of_warps};
+  const std::int64_t most = kernel == RmsKernel::flashinfer_heads ? 32 : 1024;
+  return {vector, (std::min(most, n / vector) + 31) / 32 * 32, by_chain, hw::butterfly, hw::butterfly_of_warps};
 }
 
 /// Of a build without fast math.
@@ -171,7 +172,7 @@ void hopper_rms_row(RmsKernel kernel, std::span<float> x, std::span<const float>
     for (std::size_t h = 0; h < x.size(); ++h) x[h] = hw::div(x[h], root) * weight[h];
   } else {
     const float factor = hw::rsqrt(hw::fma(sum, hw::rcp(n), e));
-    const float bias = kernel == RmsKernel::flashinfer ? static_cast<float>(weight_bias) : -0.0f;
+    const float bias = kernel == RmsKernel::flashinfer_unbiased ? -0.0f : static_cast<float>(weight_bias);
     for (std::size_t h = 0; h < x.size(); ++h) x[h] = hw::mul(hw::mul(x[h], factor), hw::add(bias, weight[h]));
   }
 }

@@ -60,6 +60,8 @@ enum class RmsKernel {
   /// per-warp sums padded with 0 to 32; r = rsqrt(fma(sum, rcp(n), eps)), y = (x * r) * (bias + weight), so that a weight of -0 is +0;
   /// denormals flushed. Source: FlashInfer `RMSNormKernel`, `FusedAddRMSNormKernel`.
   flashinfer,
+  /// The same by one warp. Source: FlashInfer `QKRMSNormKernel`, of rows by heads.
+  flashinfer_heads,
   /// The same with the weight as it is. Source: FlashInfer's fused all-reduce.
   flashinfer_unbiased,
   /// min(1024, n) threads, element by element; CUB's `BlockReduce`: a tree over lanes, neighbours first, then warps in order; r =
