@@ -45,7 +45,7 @@ double most_rescalings(const std::vector<double>& s) {
 struct Shares {
   std::vector<double> of, error;
   std::vector<bool> present;  ///< what is not empty, also where its share is zero about a larger maximum
-  double roundings = 0;  ///< of a state's product on its way through the sums
+  double roundings = 0;       ///< of a state's product on its way through the sums
   Bounded s;
 };
 
