@@ -95,7 +95,8 @@ the sum is open: chains of at most max(64, H/128) additions, then a tree. A sum 
 Budget, relative: 0.5*(chain + log2 H + 5) + 6 units of 2^-24, twice 2^-126 over (mean + eps), and all of what denormals that
 may be flushed carry (x, x*r, weight, y). With weight_order=rounded only values whose inner rounding may fall to a neighbour are
 open. Under a weight of -0 the sign of y is open: FlashInfer's kernel, sgl-kernel's too, adds the weight to a bias of 0 first,
-which makes it +0 (and hopper mode does), others do not. weight_bias is added to the weight in fp32, one rounding, before the product.)",
+which makes it +0 (and hopper mode does), others do not. weight_bias is added to the weight in fp32, one rounding, before the product.
+Hopper mode adds the squares of a row of heads, [T, heads, D], by one warp, as FlashInfer's kernel for them.)",
       .contract_version = 3,
       .golden = ops::golden_by<ops::rms_factor_of>,
       .fast = ops::fast,

@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "oracle/faults/tables/fault_tools.h"
 #include "oracle/faults/rewritten.h"
+#include "oracle/faults/tables/fault_tools.h"
 
 namespace dodona::oracle {
 namespace {
