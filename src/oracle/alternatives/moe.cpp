@@ -327,7 +327,11 @@ bool grouped_topk(const Call& call) {
 }
 
 bool biased_grouped_topk(const Call& call) {
-  return call.way != Way::tensor_core && grouped_router(call, false).route();
+  if (call.way == Way::tensor_core) return false;
+  TorchRouter router = grouped_router(call, false);
+  // The kernel whose sigmoids are made of a tanh rounds nothing to the logits' type.
+  if (call.is("sigmoid", "tanh")) router.of_scores = router.of_sum = router.of_weights = DType::f32;
+  return router.route();
 }
 
 bool fused_topk_torch_native(const Call& call) {
