@@ -25,8 +25,8 @@ constexpr double row_scale_units = 3.0;
 /// The scale of row m of the output, and what it is encoded with.
 struct RowScale {
   float stored = 1, encode = 1;
-  bool usual =
-      true;  ///< else kernels differ in what becomes of the row: it is zero, or its scale or that one's reciprocal no normal number
+  /// Else kernels differ in what becomes of the row: it is zero, or its scale or that one's reciprocal no normal number.
+  bool usual = true;
 };
 /// By the largest magnitude of its elements.
 RowScale row_scale_of(const Fp4Quantizer& op, float largest) {

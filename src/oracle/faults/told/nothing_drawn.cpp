@@ -39,8 +39,7 @@ constexpr std::array places{
 }  // namespace
 
 std::optional<Explanation> nothing_drawn(const FaultCase& call, const NamedTensors& actual, const Verdict& verdict,
-                                         const JudgeOptions& options) {
-  static_cast<void>(options);
+                                         const JudgeOptions& /*options*/) {
   if (call.op.info().category != Category::sampling) return std::nullopt;
   constexpr std::size_t enough = 4;
   for (const OutputVerdict& output : verdict.outputs) {
