@@ -10,6 +10,7 @@
 #include "core/case_line.h"
 #include "ops/gemm/cutlass_scaled_fp4_mm.h"
 #include "oracle/cases/generate.h"
+#include "row_limits.h"
 
 namespace dodona {
 namespace {
@@ -46,14 +47,14 @@ Operands operands(std::int64_t m, bool packed) {
   return result;
 }
 
-void run(benchmark::State& state, std::int64_t m, bool packed, Isa isa, int threads, double (*limit)(LimitKind, int)) {
+void run(benchmark::State& state, std::int64_t m, bool packed, Isa isa, int threads) {
   Operands data = operands(m, packed);
   Exec exec;
   exec.isa = isa;
   exec.threads = threads;
   const double bytes = weight_bytes + static_cast<double>(m * k) * 0.5625;
   const double operations = 2.0 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k);
-  const double read_limit = limit(LimitKind::read, threads), dot_limit = limit(LimitKind::dot8, threads);
+  RowLimits limits(threads, {LimitKind::read, LimitKind::dot8});
   std::size_t next = 0;
   double best = 1e30;
   for (auto _ : state) {
@@ -63,6 +64,8 @@ void run(benchmark::State& state, std::int64_t m, bool packed, Isa isa, int thre
     best = std::min(best, std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
     if (++next == static_cast<std::size_t>(data.rotation.copies)) next = 0;
   }
+  limits.look();
+  const double read_limit = limits.of(LimitKind::read), dot_limit = limits.of(LimitKind::dot8);
   const auto rate = [&](double amount) {
     return benchmark::Counter(amount * static_cast<double>(state.iterations()), benchmark::Counter::kIsRate);
   };
@@ -75,7 +78,7 @@ void run(benchmark::State& state, std::int64_t m, bool packed, Isa isa, int thre
 
 }  // namespace
 
-void register_fp4_benchmarks(const std::vector<int>& thread_counts, double (*limit)(LimitKind, int)) {
+void register_fp4_benchmarks(const std::vector<int>& thread_counts) {
   for (const bool packed : {true, false})
     for (const std::int64_t m : {1, 4, 16, 64})
       for (const Isa isa : available_isas())
@@ -83,7 +86,7 @@ void register_fp4_benchmarks(const std::vector<int>& thread_counts, double (*lim
           if (isa == Isa::generic) continue;
           const std::string title = std::string("fp4_mm/") + (packed ? "packed" : "raw") + "/M=" + std::to_string(m) +
                                     "_N=4096_K=7168/isa:" + std::string(name(isa)) + "/threads:" + std::to_string(threads);
-          benchmark::RegisterBenchmark(title.c_str(), run, m, packed, isa, threads, limit)->UseRealTime()->Unit(benchmark::kMicrosecond);
+          benchmark::RegisterBenchmark(title.c_str(), run, m, packed, isa, threads)->UseRealTime()->Unit(benchmark::kMicrosecond);
         }
 }
 

@@ -14,6 +14,7 @@
 #include "oracle/cases/case_file.h"
 #include "oracle/cases/generate.h"
 #include "quant/element.h"
+#include "row_limits.h"
 
 namespace dodona {
 namespace {
@@ -60,7 +61,7 @@ double eigen_seconds(const Op& op, const Arguments& arguments, const Tensor& gol
   return seconds_since(begin) / runs;
 }
 
-void run(benchmark::State& state, const Op* op, const std::string& rest, int threads, double (*limit)(LimitKind, int)) {
+void run(benchmark::State& state, const Op* op, const std::string& rest, int threads) {
   Arguments arguments = oracle::runnable(*op, oracle::generate(parse_case_line(std::string(op->name()) + " " + rest), threads));
   Exec exec;
   exec.mode = Mode::golden;
@@ -69,18 +70,20 @@ void run(benchmark::State& state, const Op* op, const std::string& rest, int thr
   op->run(arguments, exec);
   const Tensor first_output = oracle::outputs_of(*op, arguments).front().second.clone();
   double total = 0;
+  RowLimits limits(threads, {cost.flops > 0 ? LimitKind::fma : LimitKind::read});
   for (auto _ : state) {
     const auto begin = std::chrono::steady_clock::now();
     op->run(arguments, exec);
     total += seconds_since(begin);
   }
+  limits.look();
   const auto rate = [&](double amount) {
     return benchmark::Counter(amount * static_cast<double>(state.iterations()), benchmark::Counter::kIsRate);
   };
   if (cost.flops > 0) {
-    state.counters["share_of_F"] = rate(cost.flops * 1e-9 / limit(LimitKind::fma, threads));
+    state.counters["share_of_F"] = rate(cost.flops * 1e-9 / limits.of(LimitKind::fma));
   } else {
-    state.counters["share_of_R"] = rate(cost.bytes_read * 1e-9 / limit(LimitKind::read, threads));
+    state.counters["share_of_R"] = rate(cost.bytes_read * 1e-9 / limits.of(LimitKind::read));
   }
   const double eigen = eigen_seconds(*op, arguments, first_output, threads);
   if (eigen == 0) return;
@@ -95,7 +98,7 @@ bool makes_views(const Op& op) {
   return std::any_of(op.schema().tensors.begin(), op.schema().tensors.end(), [](const TensorSpec& spec) { return !spec.view_of.empty(); });
 }
 
-void register_golden_benchmarks(const std::vector<int>& thread_counts, double (*limit)(LimitKind, int)) {
+void register_golden_benchmarks(const std::vector<int>& thread_counts) {
   for (const auto& op : registry().all()) {
     const auto found = decode_lines.find(op->name());
     if (found == decode_lines.end() && op->bench_cases().empty()) continue;
@@ -104,7 +107,7 @@ void register_golden_benchmarks(const std::vector<int>& thread_counts, double (*
     for (const int threads : thread_counts) {
       std::string title = "golden/" + std::string(op->name()) + "/" + rest + "/threads:" + std::to_string(threads);
       std::replace(title.begin(), title.end(), ' ', '_');
-      benchmark::RegisterBenchmark(title.c_str(), run, op.get(), rest, threads, limit)->UseRealTime()->Unit(benchmark::kMillisecond);
+      benchmark::RegisterBenchmark(title.c_str(), run, op.get(), rest, threads)->UseRealTime()->Unit(benchmark::kMillisecond);
     }
   }
 }

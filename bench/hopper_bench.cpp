@@ -10,6 +10,7 @@
 #include "dodona/op.h"
 #include "oracle/cases/case_file.h"
 #include "oracle/cases/generate.h"
+#include "row_limits.h"
 
 namespace dodona {
 namespace {
@@ -36,7 +37,7 @@ constexpr Line lines[] = {
     {"cutlass_scaled_fp4_mm", "M=64 N=4096 K=7168", 64 * 4096 * 7168, Mode::blackwell},
 };
 
-void run(benchmark::State& state, const Line* line, int threads, double (*limit)(LimitKind, int)) {
+void run(benchmark::State& state, const Line* line, int threads) {
   const Op& op = registry().at(line->op);
   Arguments arguments =
       oracle::runnable(op, oracle::generate(parse_case_line(std::string(line->op) + " " + std::string(line->rest)), threads));
@@ -45,12 +46,14 @@ void run(benchmark::State& state, const Line* line, int threads, double (*limit)
   exec.threads = threads;
   const auto products = static_cast<double>(line->products);
   double best = 1e30;
+  RowLimits limits(threads, {LimitKind::fma});
   for (auto _ : state) {
     const auto begin = std::chrono::steady_clock::now();
     op.run(arguments, exec);
     best = std::min(best, std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
   }
-  const double fma = limit(LimitKind::fma, threads) / 2;
+  limits.look();
+  const double fma = limits.of(LimitKind::fma) / 2;
   state.counters["Gproducts/s"] =
       benchmark::Counter(products * 1e-9 * static_cast<double>(state.iterations()), benchmark::Counter::kIsRate);
   state.counters["best_Gproducts/s"] = products * 1e-9 / best;
@@ -59,14 +62,14 @@ void run(benchmark::State& state, const Line* line, int threads, double (*limit)
 
 }  // namespace
 
-void register_hopper_benchmarks(const std::vector<int>& thread_counts, double (*limit)(LimitKind, int)) {
+void register_hopper_benchmarks(const std::vector<int>& thread_counts) {
   for (const Line& line : lines) {
     if (!registry().at(line.op).has(line.mode)) continue;
     for (const int threads : thread_counts) {
       std::string title =
           std::string(name(line.mode)) + "/" + std::string(line.op) + "/" + std::string(line.rest) + "/threads:" + std::to_string(threads);
       std::replace(title.begin(), title.end(), ' ', '_');
-      benchmark::RegisterBenchmark(title.c_str(), run, &line, threads, limit)->UseRealTime()->Unit(benchmark::kMillisecond);
+      benchmark::RegisterBenchmark(title.c_str(), run, &line, threads)->UseRealTime()->Unit(benchmark::kMillisecond);
     }
   }
 }

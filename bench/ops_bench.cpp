@@ -1,9 +1,10 @@
 // Benchmarks of every op of the inventory, from the case lines that the ops declare. Each row shows GB/s (bytes that must be read and
-// written once), GFLOP/s or GOP/s, and its share of the limit measured in the same run: C (copy) for ops that read and write alike, U
-// (update) where they do so in place, R (read) for ops that mostly read, F (fp32 FMA) for products, V (8-bit integer dot products) for
-// products of integers and of codes whose doubled values are; of memory and arithmetic the one that takes longer at its limit. Large
-// arguments are copies used in turn, as many as the machine's caches ask for (core/caches.h): those rows are "cold", or "not cold" where
-// memory does not allow that many. Ops that take packed weights have rows of them too, whose bytes count as those of raw ones.
+// written once), GFLOP/s or GOP/s, and its share of the limit measured right before and after it, the larger of both: C (copy) for ops that
+// read and write alike, U (update) where they do so in place, R (read) for ops that mostly read, F (fp32 FMA) for products, V (8-bit
+// integer dot products) for products of integers and of codes whose doubled values are; of memory and arithmetic the one that takes longer
+// at its limit. Large arguments are copies used in turn, as many as the machine's caches ask for (core/caches.h): those rows are "cold", or
+// "not cold" where memory does not allow that many. Ops that take packed weights have rows of them too, whose bytes count as those of raw
+// ones.
 #include <benchmark/benchmark.h>
 
 #include <algorithm>
@@ -21,21 +22,11 @@
 #include "hopper_bench.h"
 #include "oracle/cases/case_file.h"
 #include "oracle/cases/generate.h"
+#include "row_limits.h"
 #include "simd/amx.h"
-#include "simd/limits.h"
 
 namespace dodona {
 namespace {
-
-/// Measured once per thread count, when first needed.
-double limit(LimitKind kind, int threads) {
-  static std::map<std::pair<LimitKind, int>, double> known;
-  const auto key = std::pair(kind, threads);
-  if (const auto found = known.find(key); found != known.end()) return found->second;
-  Exec exec;
-  exec.threads = threads;
-  return known[key] = measure_limit(kind, exec);
-}
 
 /// Arguments to be used in turn, and what a call with one of them moves.
 struct Sets {
@@ -133,10 +124,10 @@ struct Binding {
   double work, most;
   double seconds() const { return work / most; }
 };
-Binding binding_of(const Sets& sets, int threads) {
-  const Binding memory{sets.memory, sets.bytes() * 1e-9, limit(sets.memory, threads)};
+Binding binding_of(const Sets& sets, const RowLimits& limits) {
+  const Binding memory{sets.memory, sets.bytes() * 1e-9, limits.of(sets.memory)};
   if (sets.cost.flops <= 0) return memory;
-  const Binding arithmetic{sets.arithmetic, sets.cost.flops * 1e-9, limit(sets.arithmetic, threads)};
+  const Binding arithmetic{sets.arithmetic, sets.cost.flops * 1e-9, limits.of(sets.arithmetic)};
   return memory.seconds() > arithmetic.seconds() ? memory : arithmetic;
 }
 
@@ -149,7 +140,7 @@ void run_case(benchmark::State& state, const Op* op, const std::string& rest, in
   }
   Exec exec;
   exec.threads = threads;
-  const Binding binding = binding_of(*kept, threads);
+  RowLimits limits(threads, {kept->memory, kept->arithmetic});
   std::size_t next = 0;
   double best = 1e30;
   for (auto _ : state) {
@@ -158,6 +149,8 @@ void run_case(benchmark::State& state, const Op* op, const std::string& rest, in
     best = std::min(best, std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
     if (++next == kept->arguments.size()) next = 0;
   }
+  limits.look();
+  const Binding binding = binding_of(*kept, limits);
   const auto rate = [&](double amount) {
     return benchmark::Counter(amount * static_cast<double>(state.iterations()), benchmark::Counter::kIsRate);
   };
@@ -228,14 +221,18 @@ int main(int argc, char** argv) {
   }
   for (const Curve& curve : curves)
     for (const int m : curve_rows) register_rows("curve/", registry().at(curve.op), "M=" + std::to_string(m) + " " + curve.rest);
-  register_fp4_benchmarks(counts, limit);
-  register_golden_benchmarks(counts, limit);
-  register_hopper_benchmarks(counts, limit);
-  for (const int threads : counts)
-    for (const auto& [label, kind] :
-         {std::pair("R_GBps", LimitKind::read), std::pair("C_GBps", LimitKind::copy), std::pair("U_GBps", LimitKind::update),
-          std::pair("F_GFLOPps", LimitKind::fma), std::pair("V_GOPps", LimitKind::dot8)})
-      benchmark::AddCustomContext(std::string(label) + " threads:" + std::to_string(threads), std::to_string(limit(kind, threads)));
+  register_fp4_benchmarks(counts);
+  register_golden_benchmarks(counts);
+  register_hopper_benchmarks(counts);
+  for (const int threads : counts) {
+    Exec exec;
+    exec.threads = threads;
+    const Limits limits = measure_limits(exec);
+    for (const auto& [label, most] :
+         {std::pair("R_GBps", limits.read), std::pair("C_GBps", limits.copy), std::pair("U_GBps", limits.update),
+          std::pair("F_GFLOPps", limits.fma), std::pair("V_GOPps", limits.dot8)})
+      benchmark::AddCustomContext(std::string(label) + " threads:" + std::to_string(threads), std::to_string(most));
+  }
   benchmark::RunSpecifiedBenchmarks();
   benchmark::Shutdown();
   return 0;

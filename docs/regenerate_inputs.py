@@ -233,6 +233,8 @@ def struck_numbers(t, x, dist, seed, i):
             x = np.where(d.below(i, 8) == 0, min(448.0, LARGEST[t["dtype"]]), x)
         elif special == "saturating-scales":
             x = x * 4096
+        elif special == "fresh-scales":
+            x = x * 0
     return x
 
 

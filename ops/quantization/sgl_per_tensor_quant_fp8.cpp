@@ -205,8 +205,9 @@ per_tensor_quant_mla_fp8: max(|x|, 1e-12) / 448) is divide=ieee on an output_s t
                     ops::golden_by<quant::amax, true>}},
       .customary = {{"*", CustomaryKind::close, 1e-3, 1e-3, "sgl-kernel/tests/test_per_tensor_quant_fp8.py, decoded to f32"}},
       .cases = {"T=4 H=7168 --dist wide-exponent", "T=3 H=1076 --dtype input=f16 --attr is_static=true",
-                "T=5 H=37 --dtype input=f32 --attr divide=ieee --dist wide-exponent", "T=3 H=64 --attr is_static=true --dist outliers"},
-      .bench_cases = {"T=1 H=7168", "T=512 H=7168", "T=4096 H=7168"},
+                "T=5 H=37 --dtype input=f32 --attr divide=ieee --dist wide-exponent", "T=3 H=64 --attr is_static=true --dist outliers",
+                "T=7 H=256 --special fresh-scales"},
+      .bench_cases = {"T=1 H=7168 --special fresh-scales", "T=512 H=7168 --special fresh-scales", "T=4096 H=7168 --special fresh-scales"},
   });
 }
 }  // namespace dodona

@@ -9,7 +9,7 @@ namespace {
 constexpr std::string_view rows = "rows of values and logits", logits = "logits", weights = "weights, and biases of logits",
                            lse = "log-sum-exps", scales = "scales", one_scale = "scales of one element";
 
-constexpr std::array<SpecialText, 31> texts{{
+constexpr std::array<SpecialText, 32> texts{{
     {"zero-rows", rows, "all zeros"},
     {"tiny-rows", rows, "2^-8 of what they were"},
     {"equal-rows", rows, "every element is the row's first"},
@@ -29,6 +29,7 @@ constexpr std::array<SpecialText, 31> texts{{
     {"tiny-scales", scales, "1e-23 for one element in eight; f32 and bf16"},
     {"largest-scales", scales, "448, or the type's largest number if that is less, for one element in eight"},
     {"saturating-scales", one_scale, "4096 times what it was"},
+    {"fresh-scales", "scales of one element that the call itself sets", "0, as callers have it before they call"},
     {"edge-lengths", "lengths, positions and offsets", "at the edges of tiles and pages: 1, 15 to 17, 31 to 33, 63 to 65, 127 to 129"},
     {"one-group", "offsets with a known end", "one group has all the rows, the others none"},
     {"short-offsets", "offsets into rows that need not all be somebody's", "they end a quarter before the rows do"},

@@ -28,6 +28,7 @@ enum class Special {
   tiny_scales,
   largest_scales,
   saturating_scales,
+  fresh_scales,
   edge_lengths,
   one_group,
   short_offsets,

@@ -10,8 +10,8 @@
 namespace dodona {
 namespace {
 
-/// A measurement repeats at least so often and so long: on a busy machine few runs are left alone.
-constexpr int least_runs = 7;
+/// A measurement looks at least so often and so long: on a busy machine few looks are left alone.
+constexpr int least_looks = 7;
 constexpr double least_seconds = 0.15;
 
 double now() {
@@ -33,15 +33,6 @@ double seconds_of(int threads, const Body& body) {
   return now() - begin;
 }
 
-/// Seconds of the fastest of several runs.
-template <class Body>
-double best_seconds(int threads, const Body& body) {
-  const double begin = now();
-  double best = 1e30;
-  for (int i = 0; i < least_runs || now() - begin < least_seconds; ++i) best = std::min(best, seconds_of(threads, body));
-  return best;
-}
-
 /// What `thread` has of `bytes`: a multiple of 1024.
 std::int64_t part_of(std::int64_t bytes, int threads) {
   return bytes / threads / 1024 * 1024;
@@ -56,62 +47,26 @@ Tensor big_buffer(const Exec& exec, std::int64_t bytes) {
   return buffer;
 }
 
-/// GB/s of the fastest piece of a buffer of `bytes` that is gone through again and again: body(offset, n) does a thread's part of it.
-/// A piece is a large activation, [4096, 7168] bf16: what disturbs the machine for a moment spoils few of them.
+/// GB/s of the fastest piece of what each of `threads` threads has, `part` bytes: body(thread, offset, n) goes through a piece of it. A
+/// piece of all is a large activation, [4096, 7168] bf16: what disturbs the machine for a moment spoils few of them.
 template <class Body>
-double best_rate(int threads, std::int64_t bytes, const Body& body) {
-  const std::int64_t part = part_of(bytes, threads), piece = std::min(part, part_of(std::int64_t{4096} * 7168 * 2, threads));
-  const double begin = now();
+double best_rate(int threads, std::int64_t part, const Body& body) {
+  const std::int64_t piece = std::min(part, part_of(std::int64_t{4096} * 7168 * 2, threads));
   double best = 1e30;
-  for (int pass = 0; pass < least_runs || now() - begin < least_seconds; ++pass)
-    for (std::int64_t at = 0; at + piece <= part; at += piece)
-      best = std::min(best, seconds_of(threads, [&](int thread, int) { body(part * thread + at, piece); }));
+  for (std::int64_t at = 0; at + piece <= part; at += piece)
+    best = std::min(best, seconds_of(threads, [&](int thread, int) { body(thread, at, piece); }));
   return static_cast<double>(piece * threads) / best * 1e-9;
 }
 
-double measure_read(const Exec& exec) {
-  const std::int64_t bytes = cold_bytes(memory_facts()).bytes;
-  const Tensor buffer = big_buffer(exec, bytes);
-  std::atomic<std::int64_t> sink{0};
-  return best_rate(exec.threads, bytes, [&](std::int64_t offset, std::int64_t n) {
-    sink += dispatch<LimitKernel>(exec.isa, buffer.as<std::byte>() + offset, n);
-  });
-}
-
-double measure_copy(const Exec& exec) {
-  // Source and destination together are what is cold.
-  const std::int64_t bytes = cold_bytes(memory_facts()).bytes / 2;
-  const Tensor from = big_buffer(exec, bytes), to = big_buffer(exec, bytes);
-  const double library = best_rate(exec.threads, bytes, [&](std::int64_t offset, std::int64_t n) {
-    std::memcpy(to.as<std::byte>() + offset, from.as<std::byte>() + offset, static_cast<std::size_t>(n));
-  });
-  const double streamed = best_rate(exec.threads, bytes, [&](std::int64_t offset, std::int64_t n) {
-    const void* const source = from.as<std::byte>() + offset;
-    dispatch<StreamCopyLimitKernel>(exec.isa, source, static_cast<void*>(to.as<std::byte>() + offset), n);
-  });
-  return 2 * std::max(library, streamed);
-}
-
-double measure_update(const Exec& exec) {
-  const std::int64_t bytes = cold_bytes(memory_facts()).bytes;
-  const Tensor buffer = big_buffer(exec, bytes);
-  return 2 * best_rate(exec.threads, bytes, [&](std::int64_t offset, std::int64_t n) {
-           dispatch<UpdateLimitKernel>(exec.isa, static_cast<void*>(buffer.as<std::byte>() + offset), n);
-         });
-}
-
-double measure_fma(const Exec& exec) {
+/// 10^9 operations a second, of which `each` are in a round: the fastest of four runs.
+template <class Kernel>
+double best_arithmetic(const Exec& exec, double each) {
   const std::int64_t rounds = exec.isa == Isa::generic ? 20000 : 400000;
   std::atomic<int> sink{0};
-  const double seconds = best_seconds(exec.threads, [&](int, int) { sink += dispatch<FmaLimitKernel>(exec.isa, rounds) > 0 ? 1 : 0; });
-  return 2.0 * 16 * 16 * static_cast<double>(rounds) * exec.threads / seconds * 1e-9;
-}
-
-double measure_dot8(const Exec& exec) {
-  const std::int64_t rounds = exec.isa == Isa::generic ? 20000 : 400000;
-  std::atomic<std::int64_t> sink{0};
-  const double seconds = best_seconds(exec.threads, [&](int, int) { sink += dispatch<DotLimitKernel>(exec.isa, rounds); });
-  return 2.0 * 64 * 12 * static_cast<double>(rounds) * exec.threads / seconds * 1e-9;
+  double best = 1e30;
+  for (int i = 0; i < 4; ++i)
+    best = std::min(best, seconds_of(exec.threads, [&](int, int) { sink += dispatch<Kernel>(exec.isa, rounds) > 0 ? 1 : 0; }));
+  return each * static_cast<double>(rounds) * exec.threads / best * 1e-9;
 }
 
 }  // namespace
@@ -128,20 +83,70 @@ void ColdWalk::read() const {
              [&](int thread, int) { sink += dispatch<LimitKernel>(exec_.isa, buffer_.as<std::byte>() + part * thread, part); });
 }
 
-double measure_limit(LimitKind kind, const Exec& exec) {
+std::byte* Yardstick::of(int thread) {
+  if (buffer_.data() == nullptr) {
+    part_ = part_of(cold_bytes(memory_facts()).bytes, exec_.threads);
+    buffer_ = big_buffer(exec_, part_ * exec_.threads);
+  }
+  return buffer_.as<std::byte>() + part_ * thread;
+}
+
+double Yardstick::read() {
+  std::byte* const first = of(0);
+  std::atomic<std::int64_t> sink{0};
+  return best_rate(exec_.threads, part_, [&](int thread, std::int64_t at, std::int64_t n) {
+    sink += dispatch<LimitKernel>(exec_.isa, first + part_ * thread + at, n);
+  });
+}
+
+double Yardstick::copy() {
+  // Source and destination together are what is cold.
+  std::byte* const first = of(0);
+  const std::int64_t half = part_ / 2 / 1024 * 1024;
+  const double library = best_rate(exec_.threads, half, [&](int thread, std::int64_t at, std::int64_t n) {
+    std::byte* const from = first + part_ * thread + at;
+    std::memcpy(from + half, from, static_cast<std::size_t>(n));
+  });
+  const double streamed = best_rate(exec_.threads, half, [&](int thread, std::int64_t at, std::int64_t n) {
+    std::byte* const from = first + part_ * thread + at;
+    dispatch<StreamCopyLimitKernel>(exec_.isa, static_cast<const void*>(from), static_cast<void*>(from + half), n);
+  });
+  return 2 * std::max(library, streamed);
+}
+
+double Yardstick::update() {
+  std::byte* const first = of(0);
+  return 2 * best_rate(exec_.threads, part_, [&](int thread, std::int64_t at, std::int64_t n) {
+           dispatch<UpdateLimitKernel>(exec_.isa, static_cast<void*>(first + part_ * thread + at), n);
+         });
+}
+
+double Yardstick::glance(LimitKind kind) {
   switch (kind) {
-    case LimitKind::read: return measure_read(exec);
-    case LimitKind::copy: return measure_copy(exec);
-    case LimitKind::update: return measure_update(exec);
-    case LimitKind::fma: return measure_fma(exec);
-    case LimitKind::dot8: return measure_dot8(exec);
+    case LimitKind::read: return read();
+    case LimitKind::copy: return copy();
+    case LimitKind::update: return update();
+    case LimitKind::fma: return best_arithmetic<FmaLimitKernel>(exec_, 2.0 * 16 * 16);
+    case LimitKind::dot8: return best_arithmetic<DotLimitKernel>(exec_, 2.0 * 64 * 12);
   }
   return 0;
 }
 
+double Yardstick::measure(LimitKind kind) {
+  const double begin = now();
+  double best = 0;
+  for (int i = 0; i < least_looks || now() - begin < least_seconds; ++i) best = std::max(best, glance(kind));
+  return best;
+}
+
+double measure_limit(LimitKind kind, const Exec& exec) {
+  return Yardstick(exec).measure(kind);
+}
+
 Limits measure_limits(const Exec& exec) {
-  return {measure_limit(LimitKind::read, exec), measure_limit(LimitKind::copy, exec), measure_limit(LimitKind::update, exec),
-          measure_limit(LimitKind::fma, exec), measure_limit(LimitKind::dot8, exec)};
+  Yardstick yardstick(exec);
+  return {yardstick.measure(LimitKind::read), yardstick.measure(LimitKind::copy), yardstick.measure(LimitKind::update),
+          yardstick.measure(LimitKind::fma), yardstick.measure(LimitKind::dot8)};
 }
 
 }  // namespace dodona

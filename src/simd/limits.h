@@ -1,6 +1,7 @@
 // What this machine can do at most, measured: the yardstick that benchmarks print beside every figure.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 #include "core/caches.h"
@@ -10,7 +11,7 @@
 
 namespace dodona {
 
-/// The best of several runs, with `exec.threads` threads on the tier `exec.isa`. Those of memory go through cold_bytes() of it in pieces,
+/// The best of several looks, with `exec.threads` threads on the tier `exec.isa`. Those of memory go through cold_bytes() of it in pieces,
 /// the best of which counts.
 struct Limits {
   double read = 0;    ///< R: GB/s of reading
@@ -24,6 +25,27 @@ struct Limits {
 enum class LimitKind { read, copy, update, fma, dot8 };
 double measure_limit(LimitKind kind, const Exec& exec);
 Limits measure_limits(const Exec& exec);
+
+/// Limits again and again, while something else is measured: what a guest of a busy host can do changes twofold within minutes.
+class Yardstick {
+ public:
+  explicit Yardstick(const Exec& exec) : exec_(exec) {}
+  /// One look: the best piece of one pass through the memory, or some milliseconds of arithmetic. Units as in Limits.
+  double glance(LimitKind kind);
+  /// The best of several.
+  double measure(LimitKind kind);
+
+ private:
+  double read();
+  double copy();
+  double update();
+  /// Where a thread's part of the memory begins, which is taken when it is first asked for.
+  std::byte* of(int thread);
+
+  Exec exec_;
+  Tensor buffer_;
+  std::int64_t part_ = 0;  ///< bytes of each thread
+};
 
 /// Memory to be read through by all threads of `exec` together.
 class ColdWalk {

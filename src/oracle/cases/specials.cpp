@@ -108,6 +108,9 @@ bool scales_with_zero(const Site& s) {
 bool one_scale(const Site& s) {
   return s.spec.role == Role::scale && is_float(s.input.dtype) && s.elements() == 1;
 }
+bool scale_to_be_set(const Site& s) {
+  return one_scale(s) && s.spec.direction == Direction::inout;
+}
 bool lengths(const Site& s) {
   if (any_of_roles(s.spec, {Role::lengths, Role::positions})) return s.input.bound > 1;
   return s.spec.role == Role::indptr && s.input.bound > 0 && s.elements() > 2;
@@ -206,7 +209,7 @@ bool wide_scales(const Site& s) {
 }
 
 /// In the order of the enumeration.
-constexpr std::array<bool (*)(const Site&), 31> strikes{zero_rows,
+constexpr std::array<bool (*)(const Site&), 32> strikes{zero_rows,
                                                         rows_of_floats,
                                                         rows_of_floats,
                                                         zero_groups,
@@ -225,6 +228,7 @@ constexpr std::array<bool (*)(const Site&), 31> strikes{zero_rows,
                                                         wide_scales,
                                                         scales_with_zero,
                                                         one_scale,
+                                                        scale_to_be_set,
                                                         lengths,
                                                         offsets,
                                                         offsets_that_may_end_early,
@@ -391,6 +395,7 @@ double StruckNumbers::operator()(std::int64_t i, double value, const std::functi
         if (draw.below(i, 8) == 0) value = std::min(448.0, quant::max_finite(type_));
         break;
       case Special::saturating_scales: value *= 4096; break;
+      case Special::fresh_scales: value = 0; break;
       default: break;
     }
   }
