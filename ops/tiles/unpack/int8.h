@@ -53,8 +53,8 @@ struct Int8Unpack {
       DODONA_UNROLL(16)
       for (int r = 0; r < 16; ++r) {
         const auto* p = reinterpret_cast<const std::int32_t*>(rows + (r < last ? r : last) * w.k + s * ops::i8_step);
-        by_pairs ? fetch_next_pair(w.codes, w.k, panel, s * ops::i8_step, r)
-                 : __builtin_prefetch(reinterpret_cast<const std::byte*>(p) + further);
+        __builtin_prefetch(reinterpret_cast<const std::byte*>(p) + further);
+        if (by_pairs) fetch_next_pair(w.codes, w.k, panel, s * ops::i8_step, r);
         columns[r] = as_f32(words >= 16 ? i32x16::load(p) : i32x16::load_partial(p, words));
       }
       transpose(columns);

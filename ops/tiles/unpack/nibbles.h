@@ -66,8 +66,10 @@ DODONA_INLINE void pack_nibbles_of(const ops::I8Weights& w, std::int64_t panel, 
   for (std::int64_t s = begin; s < end; s += 2) {
     const ColumnsAhead ahead = columns_ahead(w, panel, s, columns_of_tile);
     DODONA_UNROLL(16)
-    for (int column = 0; column < 16; ++column)
-      by_pairs ? fetch_next_pair(w.codes, w.k / 2, panel, s * (ops::i8_step / 2), column) : ahead(column);
+    for (int column = 0; column < 16; ++column) {
+      ahead(column);
+      if (by_pairs) fetch_next_pair(w.codes, w.k / 2, panel, s * (ops::i8_step / 2), column);
+    }
     i32x16 words[16];
     words_of_steps(w, panel, s, words);
     for (std::int64_t i = 0; i < 2 && s + i < end; ++i) {

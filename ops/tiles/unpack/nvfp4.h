@@ -22,12 +22,15 @@ constexpr ByteTable doubled_codes(int offset) {
 /// (r mod 32)*16 + (r/32)*4, for a matrix of `blocks` columns.
 DODONA_INLINE i32x16 scale_words(const ops::I8Weights& w, std::int64_t panel, std::int64_t blocks, std::int64_t tile) {
   const std::int64_t row = panel * ops::i8_panel_columns;
-  const std::uint8_t* const from = w.scales + (row / 128 * ((blocks + 3) / 4) + tile) * 512 + row % 32 * 16;
+  const std::int64_t tiles = (blocks + 3) / 4, group = row / 128;
+  const std::uint8_t* const from = w.scales + (group * tiles + tile) * 512 + row % 32 * 16;
+  // Eight panels read the same tiles: each asks memory for an eighth of those that the next eight will read.
+  __builtin_prefetch(w.scales + (group + 1) * tiles * 512 + (row % 128 / ops::i8_panel_columns * tiles + tile) * 64, 0, 2);
   f32x16 fours[4];  // of four rows each, all four of what lies 32 rows apart
   DODONA_UNROLL(4)
   for (int i = 0; i < 4; ++i) {
     fours[i] = as_f32(load_bytes(from + 64 * i));
-    __builtin_prefetch(from + 4096 + 64 * i);
+    __builtin_prefetch(from + 1024 + 64 * i);
   }
   const auto pick = [](f32x16 a, f32x16 b, bool odd) {
     const f32x16_pair split = deinterleave(a, b);

@@ -20,13 +20,14 @@ DODONA_INLINE i32x16 high_codes(i32x16 codes) {
 /// (1 for column 8 + c).
 DODONA_INLINE void pack_qserve_codes(const ops::I8Weights& w, std::int64_t panel, std::int64_t panels, std::int64_t s, std::uint8_t* out,
                                      std::int64_t stride) {
-  constexpr std::int64_t tile_bytes = 512, ahead = 4 * tile_bytes;
+  // The chunk that comes next, for which there is time while this one is multiplied.
+  constexpr std::int64_t tile_bytes = 512, ahead = ops::i8_chunk / 32 * tile_bytes;
   const std::uint8_t* const tile = w.codes + (panel / 2 * (w.k / 32) + 2 * s) * tile_bytes;
   f32x16 lines[16];
   DODONA_UNROLL(8)
   for (int c = 0; c < 8; ++c) {
-    __builtin_prefetch(tile + 64 * c + ahead);
-    __builtin_prefetch(tile + 64 * c + tile_bytes + ahead);
+    __builtin_prefetch(tile + 64 * c + ahead, 0, 2);
+    __builtin_prefetch(tile + 64 * c + tile_bytes + ahead, 0, 2);
     const f32x16_pair split = deinterleave(as_f32(load_bytes(tile + 64 * c)), as_f32(load_bytes(tile + tile_bytes + 64 * c)));
     lines[c] = split.first;
     lines[8 + c] = split.second;
