@@ -191,6 +191,7 @@ class Contender:
     result: Callable[[], np.ndarray]
     free: Callable[[], None] = lambda: None
     rounds: list = field(default_factory=list)
+    limits: dict = field(default_factory=dict)  # of its row: R, C, F, V, the larger of before and after
     clean: int = 0
     interrupted: int = 0
 
@@ -256,6 +257,20 @@ def one_round(contender: Contender, turn, seconds: float) -> None:
     contender.rounds.append(statistics.median(clean) if clean else sorted(all_calls)[len(all_calls) // 4])
 
 
+def limits_now(letters) -> dict:
+    """What this machine can do at this moment, in units of 10^9 a second."""
+    command = [os.environ["DODONA_COMMAND"], "doctor", "--json", "--limits", ",".join(letters)]
+    seen = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)["limits"][-1]
+    return {letter: seen[LIMITS[letter]] for letter in letters}
+
+
+def with_limits(contenders: list[Contender], letters, before: dict) -> list[Contender]:
+    after = limits_now(letters)
+    for contender in contenders:
+        contender.limits = {letter: max(before[letter], after[letter]) for letter in letters}
+    return contenders
+
+
 def measure(row: Row, peers: dict, cold_bytes: int, rounds: int, seconds: float) -> list[Contender]:
     arguments = inputs_of(row)
 
@@ -271,6 +286,8 @@ def measure(row: Row, peers: dict, cold_bytes: int, rounds: int, seconds: float)
             contenders.append(Contender(label_of(function), *function(instance, arguments, turns)))
         except OSError as error:
             print(f"{row.line}: {label_of(function)}: {error}", file=sys.stderr)
+    letters = list(row.work(row.sizes))
+    before = limits_now(letters)
     cycles = [itertools.cycle(contender.calls) for contender in contenders]
     for cycle in cycles:
         next(cycle)()
@@ -278,7 +295,7 @@ def measure(row: Row, peers: dict, cold_bytes: int, rounds: int, seconds: float)
         for contender, cycle in zip(contenders, cycles):
             time.sleep(0.03)  # threads of the one before spin for a while
             one_round(contender, cycle, seconds)
-    return contenders
+    return with_limits(contenders, letters, before)
 
 
 # ---- the page
@@ -311,12 +328,12 @@ def rate_text(work: dict, seconds: float) -> str:
     return f"{digits(work['R'] / seconds * 1e-9)} GB/s" if by_reading else f"{digits(amount / seconds * 1e-9)} {unit}/s"
 
 
-def share_text(work: dict, limits: dict, seconds: float) -> str:
+def share_text(work: dict, contender: Contender) -> str:
     if max(work.values()) < LARGE:  # the limits are those of memory, and of work that is worth starting threads for
         return ""
-    least = {letter: amount / (limits[letter] * 1e9) for letter, amount in work.items()}
+    least = {letter: amount / (contender.limits[letter] * 1e9) for letter, amount in work.items()}
     letter = max(least, key=least.get)
-    return f"{least[letter] / seconds:.2f} {letter}"
+    return f"{least[letter] / contender.seconds:.2f} {letter}"
 
 
 def agreement_text(first: Contender, other: Contender) -> str:
@@ -332,20 +349,20 @@ def table(header: list[str], rows: list[list[str]]) -> str:
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
-def rows_text(row: Row, contenders: list[Contender], differs: list[str], limits: dict) -> list[list[str]]:
+def rows_text(row: Row, contenders: list[Contender], differs: list[str]) -> list[list[str]]:
     work, first = row.work(row.sizes), contenders[0]
     line = row.line.split(" --attr")[0]
     text = []
     for i, contender in enumerate(contenders):
         ratio = statistics.median(theirs / mine for theirs, mine in zip(contender.rounds, first.rounds))
         text.append([f"`{line}`" if i == 0 else "", contender.label, ("~" if contender.clean < 5 else "") + time_text(contender.seconds),
-                     rate_text(work, contender.seconds), share_text(work, limits, contender.seconds) if row.mode == "fast" else "",
+                     rate_text(work, contender.seconds), share_text(work, contender) if row.mode == "fast" else "",
                      "" if i == 0 else f"{ratio:.2f} x", "" if i == 0 else differs[i]])  # fmt: skip
     return text
 
 
 def measure_curve(cold_bytes: int, rounds: int, seconds: float) -> list[tuple[Row, list]]:
-    """Of every row of CURVE the times of one call, for each number of rows."""
+    """Of every row of CURVE a contender for each number of rows."""
     curve = []
     for row in CURVE:
         times = []
@@ -353,18 +370,21 @@ def measure_curve(cold_bytes: int, rounds: int, seconds: float) -> list[tuple[Ro
             one = replace(row, line=row.line.format(m))
             print(one.line, file=sys.stderr)
             contender = ours(one, inputs_of(one), lambda nbytes: 1 if nbytes < LARGE else math.ceil(cold_bytes / nbytes), row.packed)
+            letters = list(one.work(one.sizes))
+            before = limits_now(letters)
             cycle = itertools.cycle(contender.calls)
             next(cycle)()
             for _ in range(rounds):
                 one_round(contender, cycle, seconds)
-            times.append((one, contender.seconds))
+            times.append((one, with_limits([contender], letters, before)[0]))
+            contender.calls = []
         curve.append((row, times))
     return curve
 
 
-def curve_text(curve: list, limits: dict) -> str:
+def curve_text(curve: list) -> str:
     header = ["case line", "contender", *(f"{m} row{'s' if m > 1 else ''}" for m in CURVE_ROWS)]
-    rows = [[f"`{row.line.format('M')}`", "packed" if row.packed else "", *(share_text(one.work(one.sizes), limits, s) for one, s in times)] for row, times in curve]
+    rows = [[f"`{row.line.format('M')}`", "packed" if row.packed else "", *(share_text(one.work(one.sizes), contender) for one, contender in times)] for row, times in curve]
     return ("\n## How products grow with rows\n\nShares of the limit that binds: what must be read, or computed, would take that part of a call's time.\n\n"
             + table(header, rows))  # fmt: skip
 
@@ -405,7 +425,7 @@ first line. Weights are copies used in turn that together make up {cold}; inputs
 "differs" is the relative L2 difference of the result from the first line's: peers that compute something weaker, say with 8-bit
 activations, show it there (rounding to bf16 alone makes 0.002), and "no bit" says that all bits are equal. Rates count what must be moved or computed at
 least; shares are of the limit that binds (R: reading memory, C: copying it, F: fp32 multiply-adds, V: 8-bit integer products; U: changing memory in
-place), as `dodona doctor` measured it before and after, the larger of both. A peer may pass F with instructions that multiply bf16 directly.
+place), as measured right before and after the row, the larger of both: the table below is of the beginning and the end. A peer may pass F with instructions that multiply bf16 directly.
 
 ## Limits
 
@@ -452,11 +472,10 @@ def main() -> int:
     curve = [] if options.filter and not options.curve else measure_curve(before["cold_bytes"], options.rounds, options.seconds)
     after = doctor()
     loads.append(os.getloadavg())
-    limits = {letter: max(report["limits"][-1][key] for report in (before, after)) for letter, key in LIMITS.items()}
-    sections = {title: [line for row, contenders, differs in rows for line in rows_text(row, contenders, differs, limits)] for title, rows in measured.items()}
+    sections = {title: [line for row, contenders, differs in rows for line in rows_text(row, contenders, differs)] for title, rows in measured.items()}
     everyone = [contender for rows in measured.values() for _, contenders, _ in rows for contender in contenders]
     interrupted = sum(c.interrupted for c in everyone) / max(1, sum(c.interrupted + c.clean for c in everyone))
-    text = page(before, after, loads, interrupted, peers, sections, bool(options.filter), curve_text(curve, limits) if curve else "")
+    text = page(before, after, loads, interrupted, peers, sections, bool(options.filter), curve_text(curve) if curve else "")
     if output == "-":
         print(text, end="")
     else:

@@ -83,6 +83,11 @@ void ColdWalk::read() const {
              [&](int thread, int) { sink += dispatch<LimitKernel>(exec_.isa, buffer_.as<std::byte>() + part * thread, part); });
 }
 
+Limits larger(const Limits& a, const Limits& b) {
+  return {std::max(a.read, b.read), std::max(a.copy, b.copy), std::max(a.update, b.update), std::max(a.fma, b.fma),
+          std::max(a.dot8, b.dot8)};
+}
+
 std::byte* Yardstick::of(int thread) {
   if (buffer_.data() == nullptr) {
     part_ = part_of(cold_bytes(memory_facts()).bytes, exec_.threads);

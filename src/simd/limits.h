@@ -21,6 +21,9 @@ struct Limits {
   double dot8 = 0;    ///< V: GOP/s of 8-bit integer dot products (two operations per product)
 };
 
+/// Of each the larger one: of a machine that is measured before something and after it.
+Limits larger(const Limits& a, const Limits& b);
+
 /// Which limits to measure; those of memory take some tenths of a second and the memory that cold_bytes() says.
 enum class LimitKind { read, copy, update, fma, dot8 };
 double measure_limit(LimitKind kind, const Exec& exec);

@@ -151,6 +151,20 @@ TEST_F(Command, DoctorNamesTiersThreadsAndBlas) {
   EXPECT_TRUE(json::parse(run("doctor --no-measure --json").out).contains("tiers"));
 }
 
+TEST_F(Command, DoctorMeasuresTheNamedLimitsAlone) {
+  const json limits = json::parse(run("doctor --json --limits F,V --threads 1").out).at("limits");
+  ASSERT_EQ(limits.size(), 1u);
+  EXPECT_EQ(limits[0].at("threads"), 1);
+  EXPECT_GT(limits[0].at("F_GFLOPps").get<double>(), 0);
+  EXPECT_GT(limits[0].at("V_GOPps").get<double>(), 0);
+  EXPECT_FALSE(limits[0].contains("R_GBps"));
+  for (const std::string wrong : {"X", "RF", "R --no-measure"}) {
+    const Output refused = run("doctor --limits " + wrong);
+    EXPECT_EQ(refused.status, 2) << wrong;
+    EXPECT_NE(refused.err.find("--limits"), std::string::npos) << refused.err;
+  }
+}
+
 TEST_F(Command, DoctorSaysWhatTheLimitsGoThrough) {
   const Output output = run("doctor --no-measure", "DODONA_LLC_MIB=300");
   EXPECT_NE(output.out.find("300 MiB in the last level (DODONA_LLC_MIB); R, C and U go through 900 MiB: cold\n"), std::string::npos)

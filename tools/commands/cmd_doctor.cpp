@@ -3,8 +3,10 @@
 #include <omp.h>
 #include <sys/sysinfo.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <fstream>
+#include <map>
 
 #include "dodona/version.h"
 #include "simd/amx.h"
@@ -72,12 +74,51 @@ io::Json tiers_json() {
   return tiers;
 }
 
-void print_json(const Exec& exec, const Blas& blas, const std::vector<std::pair<int, Limits>>& limits, const MemoryFacts& facts) {
+struct LimitText {
+  std::string letter, json, title;
+  int digits;
+};
+/// In the order of LimitKind.
+const std::vector<LimitText> limit_texts{{"R", "R_GBps", "R read GB/s", 1},
+                                         {"C", "C_GBps", "C copy GB/s", 1},
+                                         {"U", "U_GBps", "U update GB/s", 1},
+                                         {"F", "F_GFLOPps", "F fp32 FMA GFLOP/s", 0},
+                                         {"V", "V_GOPps", "V int8 dot GOP/s", 0}};
+
+/// What some threads can do: of each limit that was asked for.
+struct Measured {
+  int threads;
+  std::map<std::size_t, double> limits;  ///< by place in limit_texts
+};
+
+/// All limits, of one thread and of as many as are to be used; or those named, of as many as are to be used, at a glance.
+std::vector<Measured> measure(const Exec& exec, const std::vector<std::string>& named, bool quiet) {
+  std::vector<int> counts{exec.threads};
+  if (named.empty() && exec.threads > 1) counts.insert(counts.begin(), 1);
+  Progress progress(quiet);
+  std::vector<Measured> all;
+  for (std::size_t i = 0; i < counts.size(); ++i) {
+    progress.step(i, counts.size(), "measuring what this machine can do");
+    Exec at = exec;
+    at.threads = counts[i];
+    Yardstick yardstick(at);
+    Measured& measured = all.emplace_back(Measured{counts[i], {}});
+    for (std::size_t kind = 0; kind < limit_texts.size(); ++kind) {
+      const bool asked = std::find(named.begin(), named.end(), limit_texts[kind].letter) != named.end();
+      if (named.empty()) measured.limits[kind] = yardstick.measure(static_cast<LimitKind>(kind));
+      if (asked) measured.limits[kind] = yardstick.glance(static_cast<LimitKind>(kind));
+    }
+  }
+  return all;
+}
+
+void print_json(const Exec& exec, const Blas& blas, const std::vector<Measured>& limits, const MemoryFacts& facts) {
   const ColdBytes cold = cold_bytes(facts);
   io::Json measured = io::Json::array();
-  for (const auto& [threads, l] : limits)
-    measured.push_back(
-        {{"threads", threads}, {"R_GBps", l.read}, {"C_GBps", l.copy}, {"U_GBps", l.update}, {"F_GFLOPps", l.fma}, {"V_GOPps", l.dot8}});
+  for (const Measured& some : limits) {
+    io::Json& json = measured.emplace_back(io::Json{{"threads", some.threads}});
+    for (const auto& [kind, most] : some.limits) json[limit_texts[kind].json] = most;
+  }
   io::Json json{{"version", version()},
                 {"cpu", cpu_model()},
                 {"memory_GiB", memory_gib()},
@@ -107,23 +148,12 @@ void print_caches(const MemoryFacts& facts) {
              mib(cold.bytes), cold.cold ? word : colored(word, "33"));
 }
 
-void doctor(const ExecOptions& options, bool measure) {
+void doctor(const ExecOptions& options, bool measuring, const std::vector<std::string>& named) {
   const Exec exec = options.exec();
   amx_facts();  // what is wrong with the environment is said before anything is printed
   const Blas blas = ask_openblas();
   const MemoryFacts facts = memory_facts();
-  std::vector<std::pair<int, Limits>> limits;
-  if (measure) {
-    Progress progress(options.json);
-    std::vector<int> counts{1};
-    if (exec.threads > 1) counts.push_back(exec.threads);
-    for (std::size_t i = 0; i < counts.size(); ++i) {
-      progress.step(i, counts.size(), "measuring what this machine can do");
-      Exec at = exec;
-      at.threads = counts[i];
-      limits.emplace_back(counts[i], measure_limits(at));
-    }
-  }
+  const std::vector<Measured> limits = measuring ? measure(exec, named, options.json) : std::vector<Measured>();
   if (options.json) return print_json(exec, blas, limits, facts);
 
   std::string tiers;
@@ -144,13 +174,14 @@ void doctor(const ExecOptions& options, bool measure) {
     fmt::print("BLAS     no OpenBLAS found (not needed to run)\n");
   }
   if (limits.empty()) return;
+  std::vector<std::string> titles{"threads"};
+  for (const auto& [kind, most] : limits.front().limits) titles.push_back(limit_texts[kind].title);
   std::vector<std::vector<std::string>> rows;
-  rows.reserve(limits.size());
-  for (const auto& [threads, l] : limits)
-    rows.push_back({std::to_string(threads), fmt::format("{:.1f}", l.read), fmt::format("{:.1f}", l.copy), fmt::format("{:.1f}", l.update),
-                    fmt::format("{:.0f}", l.fma), fmt::format("{:.0f}", l.dot8)});
-  fmt::print("\n{}", table({"threads", "R read GB/s", "C copy GB/s", "U update GB/s", "F fp32 FMA GFLOP/s", "V int8 dot GOP/s"}, rows,
-                           {true, true, true, true, true, true}));
+  for (const Measured& some : limits) {
+    std::vector<std::string>& row = rows.emplace_back(1, std::to_string(some.threads));
+    for (const auto& [kind, most] : some.limits) row.push_back(fmt::format("{:.{}f}", most, limit_texts[kind].digits));
+  }
+  fmt::print("\n{}", table(titles, rows, std::vector<bool>(titles.size(), true)));
 }
 
 }  // namespace
@@ -158,19 +189,27 @@ void doctor(const ExecOptions& options, bool measure) {
 void add_doctor(CLI::App& app, int& exit_code) {
   auto options = std::make_shared<ExecOptions>();
   auto quick = std::make_shared<bool>(false);
+  auto named = std::make_shared<std::vector<std::string>>();
   auto* command = app.add_subcommand(
       "doctor", "Show what this machine and build can do: tiers, threads, OpenMP, BLAS, caches, measured limits R, C, U, F, V");
-  command->add_flag(
+  auto* const no_measure = command->add_flag(
       "--no-measure", *quick,
       "Leave the measurements out (they take some seconds, and memory of three times the last-level cache, 512 MiB at least)");
+  command
+      ->add_option("--limits", *named,
+                   "Only these of the limits R, C, U, F, V, of so many threads as are used, each at a glance: some tens of milliseconds")
+      ->delimiter(',')
+      ->type_name("LETTERS")
+      ->check(CLI::IsMember({"R", "C", "U", "F", "V"}))
+      ->excludes(no_measure);
   options->add_threads_and_isa(*command);
   options->add_json(*command);
   command->footer("mpirun -n N dodona doctor shows what collectives between those ranks take.");
-  command->callback([options, quick, &exit_code] {
+  command->callback([options, quick, named, &exit_code] {
     if (started_ranks() > 1)
       exit_code = doctor_of_ranks(options->json);
     else
-      doctor(*options, !*quick);
+      doctor(*options, !*quick, *named);
   });
 }
 

@@ -73,6 +73,11 @@ Bound bound_of(const model::Work& work, const Limits& limits) {
 
 /// What the ops' limits allow them together: they run one after another, so that what one reads is not hidden behind another's products,
 /// as the limit of the whole has it.
+Limits limits_of_layers(const Exec& exec) {
+  Yardstick yardstick(exec);
+  return {.read = yardstick.measure(LimitKind::read), .fma = yardstick.measure(LimitKind::fma), .dot8 = yardstick.measure(LimitKind::dot8)};
+}
+
 double least_seconds(const std::vector<model::OpRecord>& records, const Limits& limits) {
   double seconds = 0;
   for (const model::OpRecord& record : records)
@@ -483,13 +488,11 @@ int layer(const LayerOptions& options) {
   const double load_seconds = clock.seconds() - first.seconds();
   const bool graph_alone = !options.graphs.graph.empty() && !options.repeat;
   const std::int64_t runs = options.repeat.value_or(request.exec.mode == Mode::fast && !graph_alone ? 5 : 1);
+  // A graph shows no limits.
+  const bool measuring = options.graphs.graph.empty();
+  Limits limits = measuring ? limits_of_layers(request.exec) : Limits();
   const Measured best = fastest(layer, std::move(first), runs, options.cold);
-  // A graph shows none.
-  Limits limits;
-  if (options.graphs.graph.empty())
-    limits = {.read = measure_limit(LimitKind::read, request.exec),
-              .fma = measure_limit(LimitKind::fma, request.exec),
-              .dot8 = measure_limit(LimitKind::dot8, request.exec)};
+  if (measuring) limits = larger(limits, limits_of_layers(request.exec));
   const std::string digest = model::digest_of(best.run.output);
   std::optional<trail::TrailComparison> comparison;
   if (reference) {
