@@ -11,24 +11,29 @@
 namespace dodona::ops {
 namespace {
 
+using quant::align;
 using quant::ceil_div;
 
 std::byte* element(const Tensor& t, std::int64_t i, std::int64_t j, std::int64_t k) {
   return static_cast<std::byte*>(t.data()) + (i * t.stride(0) + j * t.stride(1) + k * t.stride(2)) * (bits(t.dtype()) / 8);
 }
 
-/// How a product is cut into tiles, in the order rows, columns. Every output is summed within one tile.
+/// How a product is cut into tiles, in the order rows, columns. Every output is summed within one tile. Tiles have as many columns as
+/// others but for one time those that are worked on together: a worker's share is one of tiles.
 struct Tiling {
-  std::int64_t tile_rows, row_parts, tile_columns, column_parts;
+  std::int64_t tile_rows, row_parts, column_parts;
+  std::int64_t groups;  ///< of columns that are worked on together
+
+  std::int64_t column(std::int64_t part) const { return groups * part / column_parts * dot_columns_together; }
+  std::int64_t most_columns() const { return ceil_div(groups, column_parts) * dot_columns_together; }
 };
-/// `wanted` tiles at least, where there are as many.
-Tiling tiling_of(const DotMatrix& m, std::int64_t wanted) {
-  if (m.rows == 0 || m.columns == 0) return {};
-  const std::int64_t tile_rows = ceil_div(m.rows, ceil_div(m.rows, dot_tile_rows));
-  Tiling t{tile_rows, ceil_div(m.rows, tile_rows), dot_tile_columns, 0};
-  while (t.tile_columns > dot_columns_together && t.row_parts * ceil_div(m.columns, t.tile_columns) < wanted)
-    t.tile_columns -= dot_columns_together;
-  t.column_parts = ceil_div(m.columns, t.tile_columns);
+/// `wanted` tiles at least, where there are as many, and of columns as many for each of `threads`.
+Tiling tiling_of(const DotMatrix& m, std::int64_t wanted, std::int64_t threads) {
+  if (m.rows == 0 || m.columns == 0) return {.tile_rows = 0, .row_parts = 0, .column_parts = 1, .groups = 0};
+  const std::int64_t tile_rows = ceil_div(m.rows, ceil_div(m.rows, dot_tile_rows)), groups = ceil_div(m.columns, dot_columns_together);
+  Tiling t{tile_rows, ceil_div(m.rows, tile_rows), 0, groups};
+  const std::int64_t parts = std::max(ceil_div(m.columns, dot_tile_columns), ceil_div(wanted, t.row_parts));
+  t.column_parts = std::min(wanted > 1 ? align(parts, threads) : parts, groups);
   return t;
 }
 
@@ -36,7 +41,7 @@ Tiling tiling_of(const DotMatrix& m, std::int64_t wanted) {
 void run_tiles(const DotMatrix& m, const Tiling& t, const Exec& exec, std::int64_t begin, std::int64_t end, float* widened) {
   std::int64_t widened_part = -1;
   for (std::int64_t index = begin; index < end; ++index) {
-    const std::int64_t part = index / t.column_parts, row = part * t.tile_rows, column = index % t.column_parts * t.tile_columns;
+    const std::int64_t part = index / t.column_parts, row = part * t.tile_rows, column = t.column(index % t.column_parts);
     const std::int64_t rows = std::min(t.tile_rows, m.rows - row);
     if (part != widened_part)
       dispatch<DotWidenKernel>(exec.isa, DotRows{m.a.first + row * m.a.stride, m.a.stride, m.a.type}, m.b, rows, m.k, widened);
@@ -46,7 +51,7 @@ void run_tiles(const DotMatrix& m, const Tiling& t, const Exec& exec, std::int64
                                               .row = row,
                                               .rows = rows,
                                               .column = column,
-                                              .columns = std::min(t.tile_columns, m.columns - column),
+                                              .columns = std::min(t.column(index % t.column_parts + 1), m.columns) - column,
                                               .k = m.k,
                                               .epilogue = &m.epilogue,
                                               .wide_vectors_are_split = wide_vectors_are_split(),
@@ -93,11 +98,12 @@ void dot_multiply(std::span<const DotMatrix> matrices, const Exec& exec) {
   std::int64_t pieces = 0;
   std::size_t floats = 0;
   for (const DotMatrix& m : matrices) {
-    const Tiling t = tilings.emplace_back(tiling_of(m, wanted));
+    const Tiling t = tilings.emplace_back(tiling_of(m, wanted, exec.threads));
     const std::int64_t tiles = t.row_parts * t.column_parts;
-    runs.push_back({tiles, std::max<std::int64_t>(t.tile_rows * t.tile_columns * m.k, 1)});
+    runs.push_back({tiles, std::max<std::int64_t>(t.tile_rows * t.most_columns() * m.k, 1)});
     pieces += tiles;
-    floats = std::max(floats, static_cast<std::size_t>(t.tile_rows * dot_row_stride(m.k)) + dot_tile_scratch(t.tile_rows, t.tile_columns));
+    floats =
+        std::max(floats, static_cast<std::size_t>(t.tile_rows * dot_row_stride(m.k)) + dot_tile_scratch(t.tile_rows, t.most_columns()));
   }
   if (pieces == 0) return;
   Work(exec, pieces, floats * sizeof(float)).split(runs, 2.0, [&](std::size_t i, auto first, auto last, std::byte* scratch) {
