@@ -18,11 +18,13 @@ namespace {
 using quant::align;
 using quant::ceil_div;
 
-/// Rows of one group that are multiplied together, with every panel of its weights.
+/// Rows of one group that are multiplied together, with every panel of its weights, in pieces of as many pairs of panels but for one.
 struct Job {
   const I8Group* group;
   std::int64_t first, rows;  ///< of the group
-  std::int64_t panels;       ///< of a piece
+  std::int64_t pairs, pieces;
+
+  std::int64_t panel(std::int64_t piece) const { return pairs * piece / pieces * i8_tile_panels; }
 };
 /// What a pair of panels costs, in units of multiplying it with a row by vectors. A unit takes two rows in the time of one.
 std::int64_t cost_of(I8Format format, std::int64_t rows, bool by_unit) {
@@ -36,14 +38,12 @@ std::int64_t chunk_bytes(I8Format format) {
 }
 
 /// Of rows that a second-level cache does not hold beside weights, a chunk of K stays there for some pairs of panels, whose sums do too: as
-/// many as leave each thread some pieces. Other rows go pair by pair.
-std::int64_t panels_of(const I8Product& product, std::int64_t rows, std::int64_t columns, int threads) {
+/// many as leave each thread some pieces, and every one equally many. Other rows go pair by pair.
+std::int64_t pieces_of(const I8Product& product, std::int64_t rows, std::int64_t pairs, int threads) {
   constexpr std::int64_t held = std::int64_t{512} << 10, few = 16;
-  if (product.format == I8Format::e4m3_i4 || rows <= few || rows * i8_chunks(product.k) * chunk_bytes(product.format) <= held)
-    return i8_tile_panels;
-  std::int64_t panels = i8_most_panels;
-  while (panels > i8_tile_panels && threads > 1 && i8_panels(columns) < 4 * threads * panels) panels /= 2;
-  return panels;
+  if (product.format == I8Format::e4m3_i4 || rows <= few || rows * i8_chunks(product.k) * chunk_bytes(product.format) <= held) return pairs;
+  const std::int64_t least = ceil_div(pairs * i8_tile_panels, i8_most_panels);
+  return std::min(pairs, align(std::max(least, pieces_wanted(threads)), threads));
 }
 
 struct Jobs {
@@ -60,13 +60,13 @@ Jobs jobs_of(const I8Product& product, const DigitsUnit* unit, int threads) {
   for (const I8Group& group : product.groups) {
     if (group.rows == 0) continue;
     const std::int64_t parts = ceil_div(group.rows, i8_tile_rows);
-    const std::int64_t rows = align(ceil_div(group.rows, parts), 8), panels = panels_of(product, rows, group.weights.n, threads);
-    all.sums = std::max(all.sums, static_cast<std::size_t>(rows * panels / i8_tile_panels * i8_sums_stride));
+    const std::int64_t rows = align(ceil_div(group.rows, parts), 8), pairs = ceil_div(i8_panels(group.weights.n), i8_tile_panels);
+    const std::int64_t pieces = pieces_of(product, rows, pairs, threads), most_pairs = ceil_div(pairs, std::max<std::int64_t>(pieces, 1));
+    all.sums = std::max(all.sums, static_cast<std::size_t>(rows * most_pairs * i8_sums_stride));
     for (std::int64_t first = 0; first < group.rows; first += rows) {
       const std::int64_t count = std::min(rows, group.rows - first);
-      all.jobs.push_back({&group, first, count, panels});
-      all.runs.push_back(
-          {ceil_div(i8_panels(group.weights.n), panels), panels / i8_tile_panels * cost_of(product.format, count, takes(unit, count))});
+      all.jobs.push_back({&group, first, count, pairs, pieces});
+      all.runs.push_back({pieces, most_pairs * cost_of(product.format, count, takes(unit, count))});
       all.pieces += all.runs.back().pieces;
     }
   }
@@ -135,11 +135,11 @@ void multiply_tiles(const I8Product& product, const DigitsUnit* unit, const Exec
     const Job& job = all.jobs[run];
     const I8Group& group = *job.group;
     for (std::int64_t piece = first; piece < last; ++piece) {
-      const std::int64_t panel = piece * job.panels;
+      const std::int64_t panel = job.panel(piece);
       const I8Tile tile{.format = product.format,
                         .weights = &group.weights,
                         .first_panel = panel,
-                        .panels = std::min(job.panels, i8_panels(group.weights.n) - panel),
+                        .panels = std::min(job.panel(piece + 1), i8_panels(group.weights.n)) - panel,
                         .a = activations.row(group.row + job.first),
                         .sums = reinterpret_cast<float*>(scratch),
                         .row = group.row + job.first,
