@@ -156,6 +156,49 @@ bool partners_lie_apart(const MlaRopeQuantizeFp8& op) {
   return op.is_neox && op.q_rope.size(2) % 32 == 16;
 }
 
+/// What the kernel takes for element i of the row behind `row`: where that does not lie right behind it, memory that no argument holds.
+std::optional<float> element_behind(const Tensor& rows, std::int64_t row, std::int64_t i) {
+  if (row + 1 >= row_count(rows) || row_offset(rows, row + 1) != row_offset(rows, row) + rows.size(-1)) return {};
+  float x = 0;
+  const int bytes = bits(rows.dtype()) / 8;
+  quant::to_f32(rows.dtype(), row_begin(rows, row + 1, bytes) + i * bytes, &x, 1);
+  return x;
+}
+
+std::optional<float> sine_behind(const MlaRopeQuantizeFp8& op, std::int64_t token, std::int64_t i) {
+  const float* const row = table_row(op, token) + op.cos_sin_cache.size(1);
+  if (row == op.cos_sin_cache.as<float>() + op.cos_sin_cache.elements()) return {};
+  return row[i];
+}
+
+/// The code that the kernel gives element `i` of a row, Dr/2 to Dr/2 + 7: it begins below Dr/2 with its neighbours, so its partner is
+/// taken Dr/2 behind it, its cosine from among the sines, and its sine from the table's next row. Nothing where memory says it that no
+/// argument holds.
+std::optional<std::uint64_t> code_of_straddling(const MlaRopeQuantizeFp8& op, const Part& part, std::int64_t row, std::int64_t i) {
+  namespace hw = quant::hopper;
+  const std::int64_t width = part.input->size(-1), token = row / part.rows_per_token, behind = i - width / 2;
+  const std::optional<float> partner = element_behind(*part.input, row, behind), sine = sine_behind(op, token, behind);
+  if (!partner || !sine) return {};
+  const int bytes = bits(part.input->dtype()) / 8;
+  float own = 0;
+  quant::to_f32(part.input->dtype(), row_begin(*part.input, row, bytes) + i * bytes, &own, 1);
+  const float rotated = hw::fma(own, table_row(op, token)[i], hw::mul(*partner, -*sine));
+  return GoldenOutput::saturating_code(op.quantize_dtype, hw::mul(rotated, part.scale));
+}
+
+bool explains_straddling(const MlaRopeQuantizeFp8& actual, std::string_view output, std::int64_t linear) {
+  if (!partners_lie_apart(actual)) return false;
+  const std::int64_t width = actual.q_rope.size(2), i = linear % width;
+  if (i < width / 2 || i >= width / 2 + 8) return false;
+  bool explained = false;
+  for_each_part(actual, [&](const Part& part) {
+    if (!part.rotated || part.output_name != output) return;
+    const std::optional<std::uint64_t> code = code_of_straddling(actual, part, linear / width, i);
+    explained = !code || *code == quant::get_bits(*part.output, linear);
+  });
+  return explained;
+}
+
 std::optional<Refusal> unsupported(const MlaRopeQuantizeFp8& op, Mode mode) {
   if (mode != Mode::hopper || !partners_lie_apart(op)) return {};
   return Refusal{"q_rope", "has Dr = " + std::to_string(op.q_rope.size(2)) +
@@ -193,6 +236,11 @@ and two of the product with the scale; none where all of this is exact. What fp3
       .unsupported = ops::unsupported,
       .check = ops::check,
       .bytes_read = ops::bytes_read,
+      .defects = {{"partners-behind-the-row", "q_rope_out",
+                   "is_neox and Dr = 16, 48, 80...: of 16 neighbours that begin below Dr/2 and end behind it the last eight take partners, "
+                   "cosines and sines as the first do: from the row behind, from the sines and from the table's next row (held to that "
+                   "code, where these lie in memory that the arguments hold)",
+                   ops::explains_straddling}},
       .cases = {"T=3 N=16 Dr=64 Dn=512 P=128 --attr is_neox=false",
                 "T=4 N=5 Dr=64 Dn=512 P=64 --attr quant_scale_q=3.5 --attr quant_scale_kv=0.7",
                 "T=2 N=3 Dr=22 Dn=37 P=64 --attr is_neox=false --attr quantize_dtype=f8_e5m2 --dtype q_rope=f16 --dtype pos_ids=i64",

@@ -25,8 +25,9 @@ const float* row_of(const Softmax& op, std::int64_t b) {
   return reinterpret_cast<const float*>(row_begin(op.logits, b, 4));
 }
 
+/// Upstream's build flushes a denormal one, which then counts as 0.
 float temperature_of(const Softmax& op, std::int64_t b) {
-  return threshold_of(op.temperature_arr, op.temperature, b);
+  return quant::hopper::ftz(threshold_of(op.temperature_arr, op.temperature, b));
 }
 
 /// FlashInfer's kernel shares rows of this width out, where there are up to 128 of them.
@@ -83,7 +84,7 @@ void golden(const Softmax& op, const Exec& exec, Reference* reference) {
     open = open || (!shifted && sum < 0x1p-100);
     const double of_sum = error / sum + additions_of(width) + static_cast<double>(width) / 512 + 6;
     // Slices that their threads do not fill hold infinities, times 0: NaN.
-    open = open || (temperature == 0 && width >= sliced_width);
+    open = open || ((factor == 0 || may_flush(factor)) && width >= sliced_width);
     for (std::int64_t v = 0; v < width; ++v) {
       const double e = exps[static_cast<std::size_t>(v)], p = e / sum, d = static_cast<double>(row[v]) * factor - most;
       const bool vanishes = d + units(d) * f32_eps < -120;
@@ -192,16 +193,16 @@ namespace dodona {
 std::unique_ptr<Op> op_softmax() {
   return define<ops::Softmax>({
       .contract = R"(
-x = logits / temperature in fp32, by a reciprocal or not, 0 where the temperature is 0; m = max; out = rn(exp(x - m) / s), s the sum of exp(x - m). A row
-with NaN, with +inf, with nothing above -inf, or whose quotients are beyond fp32 is unspecified, and so is temperature 0 from V = 24576 on, for
-which upstream's kernel gives NaN where its slices do not divide into its threads. Budget, in units of 2^-24 of out: of each
+x = logits / temperature in fp32, by a reciprocal or not, 0 where the temperature is 0 or denormal, which upstream's build flushes; m = max; out = rn(exp(x - m) / s), s the sum of exp(x - m). A row
+with NaN, with +inf, with nothing above -inf, or whose quotients are beyond fp32 is unspecified, and so is from V = 24576 on a temperature whose reciprocal is 0 or may be flushed to it,
+for which upstream's kernel gives NaN where its slices do not divide into its threads. Budget, in units of 2^-24 of out: of each
 exponential 8 + 3.5 |x - m| (difference, approximate exponentials below a part's maximum and of that below the row's), with a temperature
 other than 1 also 5 |x - m| + 2 |m|, and from V = 24576 on |m| where x = m (upstream takes the rounded m from the product before its rounding); of the sum their
 mean, weighted, 64 + V/1024 for its additions, V/512 for bringing parts to a new
 maximum, 6 for division and product; u units of an exponent count as u + u^2 2^-24, and beyond 2^24 of them nothing is known; and 2^-126 for what
 builds flush. Hopper mode: up to 128 rows of V >= 24576 in slices of 8192 logits or less, whose sums are brought to the row's maximum; others by one
 block of 1024 threads.)",
-      .contract_version = 2,
+      .contract_version = 3,
       .golden = ops::golden<ops::Mistake::none>,
       .fast = ops::fast,
       .hopper = ops::hopper,
