@@ -73,7 +73,8 @@ Renorm kept_from(const SortedRow& sorted, float last, const Cut& cut, double uni
 
 Renorm exact_radix(const SortedRow& sorted, const Cut& cut, double units) {
   if (cut.count) {
-    const std::int64_t kept = std::max<std::int64_t>(1, *cut.count), size = sorted.size();
+    if (*cut.count == 0) return {std::numeric_limits<double>::infinity(), {1.0}};
+    const std::int64_t kept = *cut.count, size = sorted.size();
     return kept_from(sorted, kept < size ? sorted.values()[static_cast<std::size_t>(size - kept)] : 0.0f, cut, units);
   }
   const SharedMass mass(sorted, cut);

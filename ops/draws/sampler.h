@@ -23,7 +23,7 @@ void describe_search(auto& op, std::string& search) {
   op.choice("search", search, {"thirds", "radix"})
       .recipe()
       .dialect("flashinfer", "radix")
-      .doc("how rows are cut: thirds: sgl-kernel's search; radix: FlashInfer's from 0.6 on; hopper mode has thirds");
+      .doc("how rows are cut: thirds: sgl-kernel's search; radix: FlashInfer's from 0.6 on");
 }
 /// Behind them:
 template <class Op>

@@ -157,13 +157,17 @@ void make_samples(const Tensor& probs, const Tensor& indices, Tensor& samples) {
 
 void require_positive(const Tensor& each, double all, const char* name) {
   const auto refuse = [&](double value, const std::string& where) {
-    throw Error(ErrorCode::bad_value, "", name, where + std::to_string(value) + ", expected above 0: nothing could be drawn");
+    const bool flushed = value > 0;
+    throw Error(ErrorCode::bad_value, "", name,
+                where + (flushed ? to_string(AttrValue(value)) : std::to_string(value)) + ", expected above " +
+                    (flushed ? "the denormals, which builds with fast math flush" : "0") + ": nothing could be drawn");
   };
-  if (!each.defined() && !(static_cast<float>(all) > 0)) refuse(all, "is ");
+  constexpr double least = std::numeric_limits<float>::min();
+  if (!each.defined() && !(static_cast<float>(all) >= least)) refuse(all, "is ");
   for (std::int64_t row = 0; each.defined() && row < each.elements(); ++row) {
     const double value = quant::get(each, row);
     // A count is read as an unsigned number: -1 keeps everything.
-    if (each.dtype() == DType::f32 ? !(value > 0) : value == 0) refuse(value, "in row " + std::to_string(row) + " is ");
+    if (each.dtype() == DType::f32 ? !(value >= least) : value == 0) refuse(value, "in row " + std::to_string(row) + " is ");
   }
 }
 

@@ -10,6 +10,7 @@
 #include "ops/base/golden_output.h"
 #include "ops/rows/rotation/rotate.h"
 #include "quant/element.h"
+#include "quant/hopper/fast_math.h"
 #include "quant/sizes.h"
 
 namespace dodona::ops {
@@ -57,21 +58,29 @@ void store_rows(const ApplyRopeWithCosSinCacheInplace& op, const Exec& exec) {
   });
 }
 
-/// The kernel widens what it does not rotate and narrows it again, which makes one NaN of all.
-void through_f32(DType type, std::byte* data, std::int64_t n) {
+bool has_a_kernel_of_its_own(std::int64_t head_size) {
+  return head_size == 64 || head_size == 128 || head_size == 256 || head_size == 512;
+}
+
+/// The kernel widens what it does not rotate and narrows it again, which makes one NaN of all. The one that quantizes too multiplies
+/// by its scale of 1 in between, which flushes denormals.
+void through_f32(DType type, std::byte* data, std::int64_t n, bool multiplied = false) {
   std::vector<float> x(static_cast<std::size_t>(n));
   quant::to_f32(type, data, x.data(), n);
+  if (multiplied)
+    for (float& value : x) value = quant::hopper::ftz(value);
   quant::from_f32(type, x.data(), data, n);
 }
 
 void widen_and_narrow(const ApplyRopeWithCosSinCacheInplace& op, const Exec& exec) {
   const DType type = op.query.dtype();
   const std::int64_t tokens = op.positions.elements(), rotated = op.cos_sin_cache.size(1), rest = op.head_size - rotated;
+  const bool multiplied = op.head_size % 8 == 0 && !has_a_kernel_of_its_own(op.head_size);
   for (const Tensor* tensor : {&op.query, &op.key}) {
     const Heads heads = heads_of(*tensor, 1, op.head_size);
     if (rest == 0) continue;
     parallel_for(exec.threads, tokens, static_cast<double>(heads.count * rest), [&](std::int64_t t) {
-      for (std::int64_t h = 0; h < heads.count; ++h) through_f32(type, heads.head(t, h) + rotated * bits(type) / 8, rest);
+      for (std::int64_t h = 0; h < heads.count; ++h) through_f32(type, heads.head(t, h) + rotated * bits(type) / 8, rest, multiplied);
     });
   }
 }
@@ -142,10 +151,6 @@ void hopper(const ApplyRopeWithCosSinCacheInplace& op, const Exec& exec) {
   widen_and_narrow_stored(op);
 }
 
-bool has_a_kernel_of_its_own(std::int64_t head_size) {
-  return head_size == 64 || head_size == 128 || head_size == 256 || head_size == 512;
-}
-
 /// A thread of upstream's kernels has so many neighbours, and looks for their partners R/2 away all at once. Other heads than those that
 /// the first kernel takes go, in later releases, to the one that quantizes them too.
 std::int64_t neighbours(const ApplyRopeWithCosSinCacheInplace& op) {
@@ -191,7 +196,7 @@ it names are copies of the rotated key and of the value. A row that several toke
 element: what rounding the two products to fp32 changes; for 16-bit types half a unit of the fp32 sum, unless all of this is
 exact (so c = 1, s = 0 returns the element); what flushed denormals carry. A product that overflows fp32 leaves the element
 open. Hopper mode: NaN that are not rotated, and those of stored values, leave as 7fff: the kernel widens and narrows
-whole heads.)",
+whole heads; denormals of heads but those of 64, 128, 256 and 512 are flushed there.)",
       .contract_version = 2,
       .golden = ops::golden,
       .fast = ops::fast,

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "core/define.h"
+#include "ops/draws/sampler.h"
 
 namespace dodona::ops {
 
@@ -11,6 +11,7 @@ using enum DType;
 struct TopKMaskLogits {
   Tensor logits, top_k_arr, mask_logits;
   std::int64_t top_k = 0;
+  std::string search = "thirds";
 
   static constexpr OpInfo info{"top_k_mask_logits", Category::sampling, Source::sgl_kernel};
   void describe(auto& op) {
@@ -23,6 +24,7 @@ struct TopKMaskLogits {
         .on_request()
         .doc("how many each row keeps, in the place of one number for all; read as unsigned: -1 keeps everything");
     op.attr("top_k", top_k, between(-1, 4294967295.0)).doc("how many are kept; V or more: all");
+    describe_search(op, search);
     op.out("mask_logits", mask_logits, {f32}, "B V")
         .layout(Layout::contiguous)
         .role(Role::logits)

@@ -47,11 +47,11 @@ for every p > 0 of which fewer than k are larger, so that all that equal the k-t
 them; s is the sum of what is kept, in fp32, at least 1e-8. Upstream finds the threshold by a search in thirds of [0, max], in double;
 where that never moves its lower end from 0 (fewer than k are positive, or the last third ends above the least positive one),
 s is 1; where it moves only by a denormal, s is open. Infinity is refused: that search would not end.
-search=radix: k >= V keeps all of the row, s is the sum of what is kept, at least 1e-8, whatever a search would do; nothing is specified of rows that hold
+search=radix: k >= V keeps all of the row, k = 0 nothing, s is the sum of what is kept, at least 1e-8, whatever a search would do; nothing is specified of rows that hold
 negative numbers, infinity or NaN. Budget, in units of 2^-24 of out: 4 (an approximate reciprocal of 2, the product) and
 64 + V/1024 for the sum, whose chains have at most so many additions; a denormal number may be flushed, and -0 may stay -0. Hopper mode: the order of the sum by 1024 threads in chunks of
 1024 gcd(4, V): threads, lanes in pairs, warps, chunks; the maximum from which it searches is upstream's, in which a NaN hides elements.)",
-      .contract_version = 2,
+      .contract_version = 3,
       .golden = ops::golden<ops::RenormMistake::none>,
       .fast = ops::fast,
       .hopper = ops::hopper,
