@@ -1,12 +1,14 @@
 #include "ops/moe/grouped/m_grouped_fp8_gemm_nt_masked.h"
 
 #include <algorithm>
+#include <cmath>
 #include <string>
 #include <vector>
 
 #include "ops/base/expert_rows.h"
 #include "ops/base/packed_expert.h"
 #include "ops/schemes/deep_gemm.h"
+#include "quant/element.h"
 #include "quant/sizes.h"
 
 namespace dodona::ops {
@@ -89,11 +91,34 @@ std::int64_t end_of_tiles(const Call& op, std::int64_t group) {
   return group * op.a.size(1) + quant::align(rows_of(op, group), most_tile(op));
 }
 
+bool holds_nan(const Tensor& codes, std::int64_t row) {
+  const std::int64_t k = codes.size(-1);
+  const auto* const first = codes.as<std::uint8_t>() + row * k;
+  return std::any_of(first, first + k, [](std::uint8_t code) { return (code & 0x7f) == 0x7f; });
+}
+
+/// Whether a tile of group g leaves `x` in row `row` of all groups' rows, which lies behind the group: there its copy of the scales of a
+/// ends, with zeros behind M, but for up to three that fill M up to a multiple of 4 and hold what memory held. Zero times a chain of
+/// codes is zero, or NaN where it held one or the scale of b is infinite.
+bool overrun_leaves(const Call& actual, std::int64_t g, std::int64_t row, std::int64_t column, double x) {
+  const std::int64_t m = actual.a.size(1), n = actual.b.size(1);
+  if (row < (g + 1) * m || row >= end_of_tiles(actual, g)) return false;
+  if (row - g * m < quant::align(m, 4) || x == 0) return true;
+  if (!std::isnan(x)) return false;
+  const Tensor scales = matrix_of(actual.sfb, g);
+  for (std::int64_t block = 0; block < scales.size(1); ++block)
+    if (const Tensor scale = scales.slice(0, column / actual.gran_n, column / actual.gran_n + 1).slice(1, block, block + 1);
+        !std::isfinite(quant::get(scale, 0)))
+      return true;
+  return holds_nan(actual.a, row) || holds_nan(actual.b, g * n + column);
+}
+
 bool explains_overrun(const Call& actual, std::string_view output, std::int64_t linear) {
-  const std::int64_t row = linear / actual.b.size(1);
+  const std::int64_t n = actual.b.size(1), row = linear / n;
   if (output != "d" || actual.scale_ue8m0) return false;
-  for (std::int64_t g = 0; (g + 1) * actual.a.size(1) <= row; ++g)
-    if (row < end_of_tiles(actual, g)) return true;
+  const double x = quant::get(actual.d, linear);
+  for (std::int64_t g = 0; g < row / actual.a.size(1); ++g)
+    if (overrun_leaves(actual, g, row, linear % n, x)) return true;
   return false;
 }
 
@@ -132,7 +157,7 @@ unspecified (outside of golden mode zero).)",
       .flops = ops::flops,
       .defects = {{"tiles-overrun-the-group", "d",
                    "M no multiple of 64, or of 128 where expected_m is above 64: a tile that reaches beyond a group's M is stored over the "
-                   "first rows of the next groups",
+                   "first rows of the next groups, with zeros where it has no scales",
                    ops::explains_overrun}},
       .mistakes = {{"scales-of-first-block", "the first scale of each row of a is used for all of K", ops::golden<of_first_block, 0>},
                    {"next-group", "rows are multiplied with the weight of the group behind theirs", ops::golden<right, 1>}},
