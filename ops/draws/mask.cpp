@@ -1,9 +1,9 @@
 #include "ops/draws/mask.h"
 
 #include <algorithm>
+#include <cmath>
 #include <functional>
 #include <limits>
-#include <cmath>
 #include <numeric>
 
 #include "ops/draws/sorted_row.h"

@@ -67,7 +67,8 @@ std::vector<double> dense_row(const Tensor& matrix, std::int64_t row) {
   std::vector<double> x(static_cast<std::size_t>(k), unknown_element);
   for (std::int64_t i = 0; i < k; ++i) {
     const std::int64_t at = row * k + i;
-    if (at / apart < matrix.size(0) && at % apart < k) quant::to_f64(f8_e4m3, matrix.as<std::byte>() + at, &x[static_cast<std::size_t>(i)], 1);
+    if (at / apart < matrix.size(0) && at % apart < k)
+      quant::to_f64(f8_e4m3, matrix.as<std::byte>() + at, &x[static_cast<std::size_t>(i)], 1);
   }
   return x;
 }
@@ -171,7 +172,8 @@ std::unique_ptr<Op> op_fp8_gemm_nt() {
       .check = ops::check,
       .flops = ops::flops,
       .defects = {{"rows-taken-as-dense", "d",
-                   "gran_n = 1 with scales in fp32: rows of a and of b are read K apart, also where they are slices of wider ones (held to that, as "
+                   "gran_n = 1 with scales in fp32: rows of a and of b are read K apart, also where they are slices of wider ones (held to "
+                   "that, as "
                    "far as the arguments hold what is read)",
                    ops::explains_dense_rows}},
       .mistakes = {{"scales-of-first-block", "the first scale of each row of a is used for all of K",

@@ -177,9 +177,9 @@ bool explains_partners(const ApplyRopeWithCosSinCacheInplace& actual, std::strin
 }
 
 std::optional<Refusal> unsupported(const ApplyRopeWithCosSinCacheInplace& op, Mode mode) {
-  if (mode != Mode::hopper || !partners_lie_apart(op)) return {};
+  if (mode != Mode::hopper || !(partners_lie_apart(op) || lies_in_two_warps(op))) return {};
   return Refusal{"cos_sin_cache", "has R = " + std::to_string(op.cos_sin_cache.size(1)) + " for heads of " + std::to_string(op.head_size) +
-                                      ": the H200's kernel takes other partners there (see known upstream defects)"};
+                                      ": the H200's kernel takes other partners there, or races for them (see known upstream defects)"};
 }
 
 }  // namespace

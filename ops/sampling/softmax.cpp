@@ -57,8 +57,9 @@ void golden(const Softmax& op, const Exec& exec, Reference* reference) {
     bool open = false;
     for (std::int64_t v = 0; v < width; ++v) {
       const double x = static_cast<double>(row[v]) * factor;
-      // NaN, +inf, and products beyond fp32 differ in kind.
+      // NaN, +inf, and products beyond fp32 differ in kind; so does what is made of a number that may be flushed, where it counts.
       open = open || !(x <= static_cast<double>(std::numeric_limits<float>::max()));
+      open = open || (std::fabs(x) > f32_eps && (may_flush(row[v]) || may_flush(factor)));
       most = std::fmax(most, x);
     }
     open = open || !(most >= -static_cast<double>(std::numeric_limits<float>::max()));
@@ -194,7 +195,8 @@ std::unique_ptr<Op> op_softmax() {
   return define<ops::Softmax>({
       .contract = R"(
 x = logits / temperature in fp32, by a reciprocal or not, 0 where the temperature is 0 or denormal, which upstream's build flushes; m = max; out = rn(exp(x - m) / s), s the sum of exp(x - m). A row
-with NaN, with +inf, with nothing above -inf, or whose quotients are beyond fp32 is unspecified, and so is from V = 24576 on a temperature whose reciprocal is 0 or may be flushed to it,
+with NaN, with +inf, with nothing above -inf, or whose quotients are beyond fp32 or made of denormal logits or of a denormal reciprocal
+is unspecified, and so is from V = 24576 on a temperature whose reciprocal is 0 or may be flushed to it,
 for which upstream's kernel gives NaN where its slices do not divide into its threads. Budget, in units of 2^-24 of out: of each
 exponential 8 + 3.5 |x - m| (difference, approximate exponentials below a part's maximum and of that below the row's), with a temperature
 other than 1 also 5 |x - m| + 2 |m|, and from V = 24576 on |m| where x = m (upstream takes the rounded m from the product before its rounding); of the sum their

@@ -69,6 +69,30 @@ TEST(Fp8GemmNt, AnH100ReadsSlicedRowsAsDenseWhereEachRowOfBHasAScale) {
   }
 }
 
+/// Rows of 128 that lie 160 apart: row 3 as the kernel reads it begins in the gap behind row 2 and ends within row 3.
+TEST(Fp8GemmNt, WhatDenseRowsGiveIsExcusedAndNoOtherNumber) {
+  const NamedOp op{"fp8_gemm_nt"};
+  const Tensor wide = normal(DType::f8_e4m3, {5, 160}, "a");
+  Arguments a;
+  a.set("a", wide.slice(1, 0, 128)), a.set("b", normal(DType::f8_e4m3, {8, 128}, "b"));
+  a.set("sfa", filled(DType::f32, {5, 1}, 0.5)), a.set("sfb", filled(DType::f32, {8, 1}, 2.0)), a.set("c", filled(DType::f32, {5, 8}, 0.0));
+  a.set_attr("gran_n", std::int64_t{1}), a.set_attr("out_dtype", "f32");
+  const Tensor b = *a.find("b");
+  const oracle::NamedTensors outputs = op.outputs(a, in_mode(Mode::golden));
+  const Tensor d = outputs[0].second;
+  for (std::int64_t m = 1; m < 5; ++m)
+    for (std::int64_t j = 0; j < 8; ++j) {
+      double sum = 0;
+      for (std::int64_t i = 0; i < 128; ++i) sum += quant::get(wide, m * 128 + i) * quant::get(b, j * 128 + i);
+      quant::set(d, m * 8 + j, sum);
+    }
+  EXPECT_EQ(oracle::judge(op.op(), a, outputs, {}).outcome, oracle::Outcome::known_defect);
+  quant::set(d, 8, 1e6);
+  EXPECT_EQ(oracle::judge(op.op(), a, outputs, {}).outcome, oracle::Outcome::fail) << "more than the gap may hold";
+  quant::set(d, 8, 0), quant::set(d, 0, quant::get(d, 0) + 40);
+  EXPECT_EQ(oracle::judge(op.op(), a, outputs, {}).outcome, oracle::Outcome::fail) << "the first row is read as it lies";
+}
+
 TEST(Fp8GemmNt, AnH100PromotesEvery128AndAB200Never) {
   auto op = call(1, 8, 512);
   op.gran_n = 1, op.out_dtype = DType::f32;

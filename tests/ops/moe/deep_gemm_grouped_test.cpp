@@ -20,6 +20,7 @@ namespace {
 using namespace helpers;
 
 constexpr std::int64_t n = 136, k = 272;
+constexpr double nan = std::numeric_limits<double>::quiet_NaN();
 
 Tensor scales(const Dims& shape, const char* name) {
   Tensor t(DType::f32, shape);
@@ -147,6 +148,21 @@ TEST(DeepGemmGrouped, AnH100sTilesDoNotReachOverAGroup) {
   EXPECT_NO_THROW(ops::run(masked(5, {0, 5}), in_mode(Mode::hopper)));
   EXPECT_NO_THROW(ops::run(masked(64, {1, 0}), in_mode(Mode::hopper)));
   EXPECT_NO_THROW(ops::run(masked(5, {1, 0}), in_mode(Mode::golden)));
+}
+
+TEST(DeepGemmGrouped, ATileThatOverrunsItsGroupLeavesZerosAndNoOtherNumber) {
+  const NamedOp op{"m_grouped_fp8_gemm_nt_masked"};
+  const Arguments a = op.case_of("G=2 M=8 N=24 K=256 --seed 3");
+  oracle::NamedTensors outputs = op.outputs(a, in_mode(Mode::golden));
+  const Tensor d = outputs[0].second;
+  const std::int64_t place = 8 * 24 + 5;  // of group 1
+  ASSERT_GT(quant::get(*a.find("masked_m"), 0), 0);
+  ASSERT_GT(quant::get(*a.find("masked_m"), 1), 0);
+  for (const auto& [x, outcome] :
+       {std::pair{0.0, oracle::Outcome::known_defect}, {1e4, oracle::Outcome::fail}, {nan, oracle::Outcome::fail}}) {
+    quant::set(d, place, x);
+    EXPECT_EQ(oracle::judge(op.op(), a, outputs, {}).outcome, outcome) << x;
+  }
 }
 
 TEST(DeepGemmGrouped, IndicesThatDoNotFitAreOneErrorEach) {

@@ -269,5 +269,25 @@ TEST(NativeRouters, SizesThatDoNotFitAreRefusedByName) {
   }
 }
 
+/// FlashInfer's kernel for one group of more than 128 experts compares with candidates that it never wrote.
+TEST(NativeRouters, ExpertZeroStandsForNegativeKeysWhereCandidatesAreNeverWritten) {
+  const NamedOp op{"biased_grouped_topk"};
+  for (const auto& [topk, outcome] : {std::pair{"2", oracle::Outcome::known_defect}, {"8", oracle::Outcome::fail}}) {
+    Arguments a = op.case_of("T=1 E=130 --attr topk=" + std::string(topk) +
+                             " --attr renormalize=true --attr num_expert_group=1 --attr topk_group=1 --attr routed_scaling_factor=1 --attr "
+                             "apply_routed_scaling_factor_on_output=true --attr sigmoid=tanh");
+    a.set("gating_output", filled(DType::f32, {1, 130}, 0)), a.set("correction_bias", filled(DType::f32, {130}, -2));
+    quant::set(*a.find("correction_bias"), 7, 1), quant::set(*a.find("correction_bias"), 9, -1);
+    oracle::NamedTensors outputs = op.outputs(a, in_mode(Mode::golden));
+    const Tensor ids = outputs[1].second;
+    EXPECT_EQ(quant::get(ids, 0), 7);
+    EXPECT_EQ(quant::get(ids, 1), 9);
+    quant::set(ids, 1, 0);
+    EXPECT_EQ(oracle::judge(op.op(), a, outputs, {}).outcome, outcome) << topk;
+    quant::set(ids, 0, 0);
+    EXPECT_EQ(oracle::judge(op.op(), a, outputs, {}).outcome, oracle::Outcome::fail) << "expert 7 has a key above 0";
+  }
+}
+
 }  // namespace
 }  // namespace dodona

@@ -350,5 +350,18 @@ TEST(ApplyRope, CacheLocOutsideTheBuffersIsRejected) {
   }
 }
 
+/// Those heads go to FlashInfer's kernel that quantizes too, which multiplies what it does not rotate by 1.
+TEST(ApplyRope, HeadsWithoutAKernelOfTheirOwnFlushWhatTheyDoNotRotate) {
+  const helpers::NamedOp op{"apply_rope_with_cos_sin_cache_inplace"};
+  for (const auto& [head, flushed] : {std::pair{"80", true}, {"128", false}}) {
+    Arguments a = op.case_of("T=1 P=4 R=64 Nq=1 Nk=1 --attr is_neox=false --attr head_size=" + std::string(head));
+    const Tensor query = *a.find("query");
+    quant::set_bits(query, 70, 0x8003);
+    const oracle::NamedTensors outputs = op.outputs(a, helpers::in_mode(Mode::hopper));
+    EXPECT_EQ(quant::get_bits(outputs[0].second, 70), flushed ? 0x8000u : 0x8003u) << head;
+    EXPECT_EQ(op.failing(a, outputs), 0);
+  }
+}
+
 }  // namespace
 }  // namespace dodona

@@ -153,5 +153,22 @@ TEST(MlaRopeQuantizeFp8, InfiniteScalesAreErrors) {
   EXPECT_THROW(ops::run(op, in_mode(Mode::fast)), Error);
 }
 
+/// One head of 16 rotated elements, two tokens: what the kernel takes for the last eight lies in the other token's row.
+TEST(MlaRopeQuantizeFp8, PartnersBehindTheRowAreExcusedWithTheirOwnCodeAlone) {
+  const helpers::NamedOp op{"mla_rope_quantize_fp8"};
+  const Arguments a = op.case_of("T=2 N=1 Dr=16 Dn=0 P=4 --seed 5");
+  oracle::NamedTensors outputs = op.outputs(a, in_mode(Mode::golden));
+  const Tensor x = *a.find("q_rope"), table = *a.find("cos_sin_cache"), q = outputs[0].second;
+  const auto position = static_cast<std::int64_t>(quant::get(*a.find("pos_ids"), 0));
+  ASSERT_LT(position, 3);
+  for (std::int64_t i = 8; i < 16; ++i) {
+    const double c = quant::get(table, position * 16 + i), s = quant::get(table, position * 16 + i + 8);
+    quant::set(q, i, quant::get(x, i) * c - quant::get(x, i + 8) * s);
+  }
+  EXPECT_EQ(oracle::judge(op.op(), a, outputs, {}).outcome, oracle::Outcome::known_defect);
+  quant::set(q, 9, quant::get(q, 9) + 64);
+  EXPECT_EQ(oracle::judge(op.op(), a, outputs, {}).outcome, oracle::Outcome::fail);
+}
+
 }  // namespace
 }  // namespace dodona

@@ -141,6 +141,7 @@ TEST(Sampling, WhatCouldNeverBeDrawnIsRefusedAndNothingIsWritten) {
     EXPECT_NE(error_of(TopKTopP{.probs = good, .top_k = 0, .top_p = 0.5}, mode).find("top_k is 0"), std::string::npos);
     EXPECT_NE(error_of(TopKTopP{.probs = good, .top_k = 1, .top_p = 0.0}, mode).find("top_p is 0"), std::string::npos);
     EXPECT_NE(error_of(TopKTopP{.probs = good, .top_k = 1, .top_p = nan}, mode).find("top_p"), std::string::npos);
+    EXPECT_NE(error_of(TopKTopP{.probs = good, .top_k = 1, .top_p = 1e-39}, mode).find("expected above the denormals"), std::string::npos);
     EXPECT_NE(
         error_of(ops::TopPSamplingFromProbs{.probs = good, .top_p_arr = tensor_of(DType::f32, {1}, {-1})}, mode).find("top_p in row 0"),
         std::string::npos);
@@ -215,6 +216,47 @@ TEST(MaskLogits, OfLogitsWithMinusInfinityTheOthersAreKept) {
     EXPECT_EQ(masked({-infinity, -infinity, -infinity}, 1, mode), (Values{-infinity, -infinity, -infinity})) << name(mode);
     EXPECT_EQ(masked({-1, 2, 2, -5}, 1, mode), (Values{-infinity, 2, 2, -infinity})) << name(mode);
   }
+}
+
+TEST(MaskLogits, ARadixSearchKeepsTheLeastLogitAndOfNoneNothing) {
+  const auto masked = [](const Values& row, std::int64_t k, const char* search, Mode mode) {
+    return values_of(ops::run(ops::TopKMaskLogits{.logits = row_of(row), .top_k = k, .search = search}, in_mode(mode)).mask_logits);
+  };
+  for (const Mode mode : all_modes) {
+    EXPECT_EQ(masked({1, -1e38, -1e38, 2}, 3, "radix", mode), (Values{1, -1e38f, -1e38f, 2})) << name(mode);
+    EXPECT_EQ(masked({1, -1e38, -1e38, 2}, 3, "thirds", mode), (Values{1, -infinity, -infinity, 2})) << name(mode);
+    EXPECT_EQ(masked({1, infinity, 2}, 1, "radix", mode), (Values{-infinity, infinity, -infinity})) << name(mode);
+    EXPECT_EQ(masked({1, 3, 2}, 0, "radix", mode), (Values{-infinity, -infinity, -infinity})) << name(mode);
+    EXPECT_EQ(masked({1, 3, 2}, 0, "thirds", mode), (Values{-infinity, 3, -infinity})) << name(mode);
+  }
+}
+
+TEST(Renorm, ARadixSearchForNoneKeepsNothing) {
+  for (const Mode mode : {Mode::golden, Mode::fast}) {
+    const auto kept = [&](const char* search) {
+      return values_of(
+          ops::run(ops::TopKRenormProb{.probs = row_of({0.25, 0.5, 0.25}), .top_k = 0, .search = search}, in_mode(mode)).renorm_probs);
+    };
+    EXPECT_EQ(kept("radix"), (Values{0, 0, 0})) << name(mode);
+    EXPECT_EQ(kept("thirds"), (Values{0, 1, 0})) << name(mode);
+  }
+}
+
+TEST(Softmax, DenormalTemperaturesCountAsZeroAndDenormalLogitsAreOpenWhereTheyCount) {
+  const NamedOp op{"softmax"};
+  const auto judged = [&](double logit, double temperature, const Values& probs) {
+    Arguments inputs = op.case_of("B=1 V=2 --attr temperature=1");
+    inputs.set("logits", row_of({0, logit})), inputs.set_attr("temperature", temperature);
+    oracle::NamedTensors outputs = op.outputs(inputs, in_mode(Mode::hopper));
+    for (std::int64_t i = 0; i < 2; ++i) quant::set(outputs.front().second, i, probs[static_cast<std::size_t>(i)]);
+    return op.failing(inputs, outputs);
+  };
+  EXPECT_EQ(judged(1, 1e-39, {0.5, 0.5}), 0);
+  EXPECT_EQ(judged(1, 1e-39, {0, 1}), 2);
+  EXPECT_EQ(judged(1, 2e-38, {0, 1}), 0);
+  EXPECT_EQ(judged(1, 2e-38, {0.5, 0.5}), 2);
+  EXPECT_EQ(judged(5e-39, 1, {0.25, 0.75}), 2);
+  EXPECT_EQ(judged(5e-39, 1.2e-38, {0.5, 0.5}), 0);
 }
 
 TEST(Softmax, ATemperatureOfZeroMakesRowsFlatAndSmallOnesSharp) {
