@@ -149,8 +149,9 @@ void hopper(const Call& op, const Exec& exec) {
     Product product = product_of(op, rows, weight);
     constexpr static float source = 0;
     product.epilogue.addend = {{f32, &source}, {}};
-    // One rounding: a product of zero leaves no -0, one that is flushed keeps its sign.
-    product.epilogue.fused = true;
+    // A product of zero leaves no -0. One that is flushed keeps its sign where the source is added in the same step, as in the kernels
+    // for K that is no multiple of 512.
+    product.epilogue.fused = !interleaves(op.a.size(1));
     gpu_products({&product, 1}, hopper_fp8_promoted, op.d, exec);
   });
 }
@@ -224,7 +225,8 @@ fp32 from +0; d = rn(fma(acc, a_scales, +0)), to nearest even: the epilogue adds
 zero are +0 (those of a kernel that adds none pass too). NaN and infinities follow IEEE. Rows of no expert are unspecified (outside of
 golden mode zero), and nothing of an expert without rows is read. Budget of acc: that of fp8_blockwise_scaled_mm with b_scale alone
 (weights are numbers of e4m3, and t the sum of four steps of the H200's fp8 tensor core); then 2^-24 relative for the product with
-a_scales. Hopper mode: by that formula, denormals flushed.)",
+a_scales. Hopper mode: by that formula, denormals flushed; where K is a multiple of 512
+the source is added to the flushed product.)",
       .contract_version = 2,
       .golden = ops::golden<right>,
       .fast = ops::fast,
