@@ -5,6 +5,7 @@
 #include <array>
 #include <cmath>
 #include <cstdint>
+#include <limits>
 #include <set>
 #include <string>
 
@@ -22,7 +23,8 @@ using namespace fault_tools;
 
 /// `1 mod 32`: along dimension 1 index i is looked for at i mod 32. Of maps: `mod P`; `first P`, the first of each P; `over P`, i / P;
 /// `end P`, nothing from P on; `from P`, nothing
-/// before P; `next P`, a tile of P further, the last tile for itself; `back P`, the other end of its P, of 1 that of the whole.
+/// before P; `next P`, a tile of P further, the last tile for itself; `back P`, the other end of its P, of 1 that of the whole; `half P`,
+/// tiles of P as if they lay half as far apart.
 struct IndexMap {
   int dim = 0;
   std::string how;
@@ -39,6 +41,7 @@ struct IndexMap {
     if (how == "over") return i / p;
     if (how == "end") return i < p ? i : -1;
     if (how == "from") return i < p ? -1 : i;
+    if (how == "half") return i / p * (p / 2) + i % p;
     if (how == "back") return p == 1 ? extent - 1 - i : std::min(i / p * p + p - 1 - i % p, extent - 1);
     return i + p < extent ? i + p : i;
   }
@@ -49,6 +52,9 @@ struct IndexMap {
     if (how == "over") return along + "index i is looked for at i / " + number + ": as if groups were " + number + " times as large";
     if (how == "end") return along + "nothing counts from index " + number + " on, as if there were no more than " + number;
     if (how == "from") return along + "nothing counts before index " + number + (p + 1 == extent ? ": the last one alone is left" : "");
+    if (how == "half")
+      return along + "each tile of " + number + " is looked for half as far on as it lies: tiles are taken to lie " +
+             std::to_string(p / 2) + " apart";
     if (how == "back") return along + (p == 1 ? "the order is reversed" : "each " + number + " are in reverse order");
     return along + "each tile of " + number + " is the next one, which was loaded over it before it was read";
   }
@@ -83,6 +89,7 @@ void add_maps(Site s, int dim, Values& values) {
     if (!has_its_own(s, dim, p)) add("mod", p);
   for (const std::int64_t p : {2, 4, 8, 16, 32, 64}) add("first", p);
   for (const std::int64_t p : {2, 4, 8, 16, 32}) add("over", p);
+  for (const std::int64_t p : {16, 32, 64, 128, 256}) add("half", p);
   std::set<std::int64_t> ends{16, 32, 64, 128, 256, 512, 1024};
   if (extent >= 4) ends.insert(extent / 2);
   // Along a dimension of the outputs it leaves zeros, or what was there: that is seen without a run.
@@ -364,6 +371,75 @@ std::string other_groups_in_words(Site s) {
   return of + "whole tiles of " + p + " rows alone count: the last partial one is left out";
 }
 
+// ---- where a request's rows begin
+
+/// Operands whose rows, and an output's, lie between the same offsets: it is the operand alone that is looked for elsewhere.
+std::vector<Ragged> operands_beside_outputs(const FaultCase& call) {
+  std::vector<Ragged> found;
+  for (const TensorSpec& spec : call.op.schema().tensors) {
+    const Tensor* const offsets = call.inputs.find(spec.name);
+    if (spec.direction != Direction::in || spec.role != Role::indptr || offsets == nullptr || !offsets->defined() || offsets->rank() != 1 ||
+        offsets->size(0) < 3)
+      continue;
+    const std::int64_t total = number_at(*offsets, offsets->elements() - 1);
+    for (const TensorSpec& other : call.op.schema().tensors) {
+      const Tensor* const tensor = call.inputs.find(other.name);
+      if (other.direction != Direction::in || tensor == nullptr || !tensor->defined() || tensor->rank() < 2 || tensor->size(0) != total ||
+          !is_float(tensor->dtype()) || tensor->elements() > most_elements)
+        continue;
+      const auto dims = dims_of(other.shape, tensor->rank());
+      if (!dims.empty() && of_an_output(FaultSite{call}, dims.front())) found.push_back({&spec, {other.name}});
+    }
+  }
+  return found;
+}
+/// -1 where that lies beyond the operand.
+std::int64_t begin_instead(const std::string& how, const Tensor& offsets, std::int64_t b) {
+  const std::int64_t requests = offsets.elements() - 1;
+  std::int64_t longest = 0;
+  for (std::int64_t r = 0; r < requests; ++r) longest = std::max(longest, number_at(offsets, r + 1) - number_at(offsets, r));
+  if (how == "number") return b;
+  if (how == "longest") return b * longest;
+  if (how == "first") return 0;
+  if (how == "before") return number_at(offsets, std::max<std::int64_t>(b - 1, 0));
+  if (how == "next") return number_at(offsets, b + 1);
+  return number_at(offsets, b) + (how == "later" ? 1 : -1);
+}
+constexpr const char* beginnings[] = {"number", "longest", "first", "before", "next", "later", "earlier"};
+Values other_beginnings(Site s) {
+  Values values;
+  for (const Ragged& ragged : operands_beside_outputs(s.call))
+    for (const char* const how : beginnings) values.emplace_back(ragged.offsets->name + " " + ragged.operands.front() + " " + how);
+  return values;
+}
+void begin_elsewhere(Site s, Arguments& inputs) {
+  const std::string name = first_of(word(s)), operand = first_of(rest_of(word(s))), how = rest_of(rest_of(word(s)));
+  const Tensor &offsets = *s.call.inputs.find(name), &tensor = *s.call.inputs.find(operand), changed = tensor.clone();
+  const std::int64_t unit = tensor.elements() / tensor.size(0);
+  for (std::int64_t b = 0; b + 1 < offsets.elements(); ++b)
+    for (std::int64_t row = number_at(offsets, b); row < number_at(offsets, b + 1); ++row) {
+      const std::int64_t from = begin_instead(how, offsets, b) + row - number_at(offsets, b);
+      for (std::int64_t i = 0; i < unit; ++i) {
+        if (from < 0 || from >= tensor.size(0)) {
+          quant::set(changed, row * unit + i, std::numeric_limits<double>::quiet_NaN());
+        } else {
+          quant::set_bits(changed, row * unit + i, quant::get_bits(tensor, from * unit + i));
+        }
+      }
+    }
+  inputs.set(operand, changed);
+}
+std::string beginnings_in_words(Site s) {
+  const std::string name = first_of(word(s)), operand = first_of(rest_of(word(s))), how = rest_of(rest_of(word(s)));
+  const std::string of = operand + ": by " + name + ", rows of request b are looked for from ";
+  if (how == "number") return of + "row b on: a request's stride is taken for one row";
+  if (how == "longest") return of + "b times the longest request on, as if all were as long";
+  if (how == "first") return of + "the first row on, whatever request it is: no offset is added";
+  if (how == "before") return of + "where the request before it begins";
+  if (how == "next") return of + "where the request behind it begins";
+  return of + "one row " + (how == "later" ? "too late" : "too early");
+}
+
 // ---- some of the keys
 
 using How = KeysSeen::How;
@@ -512,6 +588,16 @@ constexpr std::array table{
           .variants = other_groups,
           .recall = take_other_groups,
           .words = other_groups_in_words,
+          .far = true},
+    Fault{.id = "rows-of-requests-begin-elsewhere",
+          .summary = "an operand's rows of each request are looked for from another row on",
+          .strikes = call,
+          .severity = fine,
+          .applies = always,
+          .variants = other_beginnings,
+          .recall = begin_elsewhere,
+          .words = beginnings_in_words,
+          .reads_beyond = true,
           .far = true},
     Fault{.id = "one-value-otherwise",
           .summary = "one value of a scale, or the denormal ones, are taken for NaN or zero",

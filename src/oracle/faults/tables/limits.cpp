@@ -75,7 +75,8 @@ std::optional<Windows> windows_of(Site s) {
 }
 Values windows_ahead(Site s) {
   if (!windows_of(s)) return {};
-  return {std::string("both sides"), std::string("ahead alone"), std::string("beyond")};
+  return {std::string("both sides"), std::string("ahead alone"), std::string("beyond"), std::string("new alone"),
+          std::string("prefix alone")};
 }
 void look_ahead(Site s, Arguments& inputs) {
   const Windows windows = *windows_of(s);
@@ -92,7 +93,13 @@ void look_ahead(Site s, Arguments& inputs) {
       for (std::int64_t j = 0; j < windows.keys(b); ++j, ++i) {
         const std::int64_t own = windows.keys(b) - windows.fresh(b) + q;
         const bool near = j >= own - windows.width, ahead = j <= own + windows.width;
-        quant::set(mask, i, word(s) == "both sides" ? near && ahead : word(s) == "ahead alone" ? ahead : j <= own || !ahead);
+        const bool past = j <= own, prefix = j < windows.keys(b) - windows.fresh(b);
+        quant::set(mask, i,
+                   word(s) == "both sides"    ? near && ahead
+                   : word(s) == "ahead alone" ? ahead
+                   : word(s) == "beyond"      ? past || !ahead
+                   : word(s) == "new alone"   ? past && (near || prefix)
+                                              : past && (near || !prefix));
       }
   inputs.set("custom_mask", mask);
   inputs.set("mask_indptr", begins);
@@ -105,6 +112,10 @@ std::string windows_in_words(Site s) {
     return "the window reaches as far ahead of a query as behind it: keys of the future are seen, " + width + " of them";
   if (word(s) == "ahead alone")
     return "the window bounds what lies ahead of a query, " + width + " keys, and not what lies behind: nothing of the past is hidden";
+  if (word(s) == "new alone")
+    return "the window of " + width + " keys is looked at among the new tokens alone: nothing of the prefix is hidden, masked";
+  if (word(s) == "prefix alone")
+    return "the window of " + width + " keys is looked at over the prefix alone: of the new tokens before a query none is hidden";
   return "the window is cut out on the wrong side: nothing of the past is hidden, and keys more than " + width +
          " ahead of a query are seen";
 }

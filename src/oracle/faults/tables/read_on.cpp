@@ -1,5 +1,6 @@
 // Faults composed of which dimension of all operands that have it is taken for longer than it is: the last tile is not masked, and rows are
-// taken to go on into what lies behind them. Tried where no mistake that has a name of its own reproduces the outputs.
+// taken to go on into what lies behind them, or into zeros that fill them up. Tried where no mistake that has a name of its own reproduces
+// the outputs.
 #include <algorithm>
 #include <array>
 #include <cstdint>
@@ -100,6 +101,67 @@ std::string read_on_in_words(Site s) {
          std::to_string(extent_of(s, symbol)) + ": rows are taken to go on into what lies behind them, the last tile is not masked";
 }
 
+// ---- columns of zeros behind a row's end
+
+/// Along which rows are chosen from, or divided by the sum of: in no output, and last in an operand.
+std::set<std::string> symbols_chosen_from(Site s) {
+  std::set<std::string> of_outputs, found;
+  for (const auto& [name, tensor] : s.call.golden.outputs)
+    for (const std::string& symbol : dims_of(s.call.op.schema().find_tensor(name)->shape, tensor.rank())) of_outputs.insert(symbol);
+  for (const TensorSpec& spec : s.call.op.schema().tensors) {
+    const Tensor* const tensor = s.call.inputs.find(spec.name);
+    if (spec.direction != Direction::in || tensor == nullptr || !tensor->defined() || tensor->rank() < 2 || !is_float(tensor->dtype()))
+      continue;
+    const auto dims = dims_of(spec.shape, tensor->rank());
+    if (!dims.empty() && dimension_of(spec, tensor, dims.back()) == tensor->rank() - 1 && of_outputs.count(dims.back()) == 0)
+      found.insert(dims.back());
+  }
+  return found;
+}
+Values filled_up(Site s) {
+  const Category category = s.call.op.info().category;
+  if (category != Category::moe && category != Category::speculative && category != Category::sampling && category != Category::nsa)
+    return {};
+  Values values;
+  for (const std::string& symbol : symbols_chosen_from(s)) {
+    const std::int64_t own = extent_of(s, symbol);
+    std::set<std::int64_t> taken;
+    for (const std::int64_t tile : {4, 8, 16, 32, 64, 128, 256, 512, 1024}) taken.insert(quant::align(own, tile));
+    for (std::int64_t power = 1; power < 2 * own; power *= 2)
+      if (power > own) taken.insert(power);
+    for (const std::int64_t extent : taken)
+      if (extent != own && extent < 2 * own) values.emplace_back(symbol + " " + std::to_string(extent));
+  }
+  return values;
+}
+void fill_up(Site s, Arguments& inputs) {
+  const std::string symbol = first_of(word(s));
+  const std::int64_t extent = std::stoll(rest_of(word(s)));
+  for (const TensorSpec& spec : s.call.op.schema().tensors) {
+    const Tensor* const tensor = s.call.inputs.find(spec.name);
+    const int d = dimension_of(spec, tensor, symbol);
+    if (d < 0) continue;
+    Dims shape = tensor->shape();
+    shape[d] = extent;
+    const Tensor longer_one(tensor->dtype(), shape);
+    for (std::int64_t i = 0; i < longer_one.elements(); ++i) {
+      const Dims at = index_of(i, shape);
+      std::int64_t own = 0;
+      for (int k = 0; k < at.rank(); ++k) own = own * tensor->size(k) + at[k];
+      quant::set_bits(longer_one, i, at[d] < tensor->size(d) ? quant::get_bits(*tensor, own) : 0);
+    }
+    inputs.set(spec.name, longer_one);
+  }
+}
+std::string filled_up_in_words(Site s) {
+  const std::string symbol = first_of(word(s)), taken = rest_of(word(s));
+  std::string names;
+  for (const TensorSpec& spec : s.call.op.schema().tensors)
+    if (dimension_of(spec, s.call.inputs.find(spec.name), symbol) >= 0) names += (names.empty() ? "" : ", ") + spec.name;
+  return names + ": rows of " + std::to_string(extent_of(s, symbol)) + " (" + symbol + ") are filled up to " + taken +
+         " with zeros, which take part: columns of padding behind a row's end are not masked";
+}
+
 constexpr std::array table{
     Fault{.id = "last-tile-not-masked",
           .summary = "operands are read on beyond their rows' ends, up to a whole tile",
@@ -111,6 +173,14 @@ constexpr std::array table{
           .words = read_on_in_words,
           .reads_beyond = true,
           .far = true},
+    Fault{.id = "padding-takes-part",
+          .summary = "columns of zeros behind a row's end take part in a choice or a sum",
+          .strikes = call,
+          .severity = fine,
+          .applies = always,
+          .variants = filled_up,
+          .recall = fill_up,
+          .words = filled_up_in_words},
 };
 
 }  // namespace

@@ -12,6 +12,7 @@
 #include "oracle/faults/rewritten.h"
 #include "oracle/faults/tables/fault_tools.h"
 #include "oracle/faults/told/least_squares.h"
+#include "oracle/judge/pattern/index_rules.h"
 
 namespace dodona::oracle {
 namespace {
@@ -37,6 +38,8 @@ class DepthElsewhere {
     for (const bool of_columns : {false, true})
       for (const std::int64_t tile : {256, 128, 64, 32, 16})
         if (auto found = at_known_places(of_columns, tile, actual, options)) return found;
+    for (const bool of_columns : {false, true})
+      if (auto found = by_a_rule(of_columns, actual, options)) return found;
     for (const bool of_columns : {false, true})
       for (const std::int64_t tile : {16, 32, 64})
         if (auto found = at_no_known_place(of_columns, tile, actual, options)) return found;
@@ -91,6 +94,35 @@ class DepthElsewhere {
       return std::fabs(is - wrong) <= 4 * room_of(i) + 0.01 * std::fabs(wrong);
     });
   }
+  /// Every number along the depth is looked for elsewhere, by one rule: tiles at another distance, two orders of the same numbers.
+  std::optional<Explanation> by_a_rule(bool of_columns, const NamedTensors& actual, const JudgeOptions& options) const {
+    const std::int64_t depth = model_.depth();
+    std::vector<std::int64_t> from(static_cast<std::size_t>(depth));
+    for (const pattern::IndexRule& rule : pattern::index_rules(depth)) {
+      bool whole = true;
+      for (std::int64_t k = 0; k < depth && whole; ++k) whole = (from[static_cast<std::size_t>(k)] = rule.from(k)) >= 0;
+      if (!whole) continue;
+      const auto wrong = [&](std::int64_t i) {
+        const Place p = place_of(i);
+        const float *const own = line(of_columns, p.l, of_columns ? p.n : p.m), *const other =
+                                                                                    line(!of_columns, p.l, of_columns ? p.m : p.n);
+        double sum = 0;
+        for (std::int64_t k = 0; k < depth; ++k)
+          sum +=
+              (static_cast<double>(own[from[static_cast<std::size_t>(k)]]) - static_cast<double>(own[k])) * static_cast<double>(other[k]);
+        return sum * factors_.outer[static_cast<std::size_t>(i)];
+      };
+      const bool fit = std::all_of(sampled_.begin(), sampled_.end(), [&](std::int64_t i) {
+        const double is = wrong(i);
+        return std::fabs(excess(i) - is) <= 4 * room_of(i) + 0.01 * std::fabs(is);
+      });
+      if (!fit) continue;
+      const std::string words = model_.operand(of_columns) + ": along the depth (K) at index i stands what belongs at " + rule.words;
+      for (const bool everywhere : {true, false})
+        if (auto found = verified(words, everywhere, actual, options, wrong)) return found;
+    }
+    return std::nullopt;
+  }
   std::optional<Explanation> at_known_places(bool of_columns, std::int64_t tile, const NamedTensors& actual,
                                              const JudgeOptions& options) const {
     const std::int64_t depth = model_.depth(), tiles = depth / tile;
@@ -106,6 +138,7 @@ class DepthElsewhere {
           tried.push_back({of_columns, begin, begin + tile, row, 0});
           if (t > 0) tried.push_back({of_columns, begin, depth, row, 0}), tried.push_back({of_columns, 0, begin, row, 0});
         }
+      for (std::int64_t step = 1; step <= begin; step *= 2) tried.push_back({of_columns, begin, depth, 0, -step});
     }
     for (const Elsewhere& e : tried)
       if (fits(e))
@@ -213,6 +246,9 @@ class DepthElsewhere {
                               : e.end == model_.depth() && e.row != 0              ? "from " + std::to_string(e.begin) + " on"
                                                                       : std::to_string(e.begin) + ".." + std::to_string(e.end - 1);
     const std::string steps = std::to_string(std::abs(e.row)) + (std::abs(e.row) == 1 ? " row" : " rows");
+    if (e.row == 0 && e.end == model_.depth() && e.depth < 0)
+      return model_.operand(e.of_columns) + ": along the depth (K) from " + std::to_string(e.begin) + " on stands what belongs " +
+             std::to_string(-e.depth) + " before: the place is not moved on by as much as was read";
     const std::string from = e.row != 0 ? "what belongs " + steps + (e.row > 0 ? " further on (a row behind, the next)" : " before")
                                         : "the tile at " + std::to_string(e.begin + e.depth) + ".." + std::to_string(e.end - 1 + e.depth);
     return model_.operand(e.of_columns) + ": along the depth (K) " +

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -18,6 +19,7 @@ using namespace fault_tools;
 
 struct Moments {
   double mean = 0, variance = 0;
+  std::optional<double> divisor = {};  ///< where it is not the root of the variance and epsilon
 };
 struct Guess {
   std::string words;
@@ -48,12 +50,38 @@ class LayerNorm {
       all.push_back({"of each " + std::to_string(n) + " rows all have the mean and the variance of the first",
                      [=, this](std::int64_t r) { return moments(r / n * n, 0, width_); }});
     all.push_back({"all rows have the mean and the variance of the first", [this](std::int64_t) { return moments(0, 0, width_); }});
+    add_formulas(all);
     return all;
+  }
+  /// Rows as they are, of means and variances that one pass over the numbers gives in fp32: the mean of squares less the square of the
+  /// mean. What it loses is no more than the rounding of a sum of squares, which is much where the mean is large.
+  std::optional<Guess> cancelled(const Tensor& given) const {
+    std::vector<Moments> found;
+    bool other = false;
+    for (std::int64_t r = 0; r < rows_; ++r) {
+      const Moments right = moments(r, 0, width_);
+      const auto line = line_of(r, given);
+      if (!line || !(line->slope > 0)) return std::nullopt;
+      const double scale = std::sqrt(right.variance), squares = right.mean * right.mean + right.variance,
+                   variance = 1 / (line->slope * line->slope) - eps_, mean = -line->intercept / line->slope,
+                   lost = static_cast<double>(width_) * 0x1p-24 * squares;
+      // Means that are small lose nothing that a result would show.
+      if (std::fabs(variance - right.variance) > lost + 0.002 * right.variance ||
+          std::fabs(mean - right.mean) > 0.002 * scale + 0x1p-20 * std::fabs(right.mean))
+        return std::nullopt;
+      other = other || std::fabs(variance - right.variance) > 0.002 * right.variance;
+      found.push_back({mean, std::max(variance, 0.0)});
+    }
+    if (!other) return std::nullopt;
+    return Guess{
+        "the variance is off by what is lost where the square of a large mean is taken off the mean of squares, in one pass and in "
+        "fp32: it cancels",
+        [=](std::int64_t r) { return found[static_cast<std::size_t>(r)]; }};
   }
 
   double value(std::int64_t row, std::int64_t column, const Moments& m) const {
     const double x = quant::get(input_, row * width_ + column);
-    return (x - m.mean) / std::sqrt(m.variance + eps_) * quant::get(factor_, column) +
+    return (x - m.mean) / m.divisor.value_or(std::sqrt(m.variance + eps_)) * quant::get(factor_, column) +
            (addend_ != nullptr ? quant::get(*addend_, column) : 0);
   }
   /// About as the judge will see it, of a few elements of each row.
@@ -115,6 +143,50 @@ class LayerNorm {
                          }});
         }
   }
+  /// Other formulas of all of a row's numbers.
+  void add_formulas(std::vector<Guess>& all) const {
+    const auto add = [&](const char* words, const std::function<Moments(const Moments&)>& other) {
+      all.push_back({words, [=, this](std::int64_t r) { return other(moments(r, 0, width_)); }});
+    };
+    const double eps = eps_, unbiased = static_cast<double>(width_) / static_cast<double>(std::max<std::int64_t>(width_ - 1, 1));
+    const auto divided_by = [&](const char* words, const std::function<double(double)>& divisor) {
+      add(words, [=](const Moments& m) { return Moments{m.mean, m.variance, divisor(m.variance)}; });
+    };
+    divided_by("rows are divided by the variance squared, where its root belongs", [=](double v) { return (v + eps) * (v + eps); });
+    divided_by("rows are divided by the variance: no root is taken", [=](double v) { return v + eps; });
+    divided_by("rows are multiplied with the root of the variance, not divided by it", [=](double v) { return 1 / std::sqrt(v + eps); });
+    divided_by("epsilon is added to the root of the variance, not below it", [=](double v) { return std::sqrt(v) + eps; });
+    divided_by("the variance is taken for at least epsilon: epsilon is not added to it",
+               [=](double v) { return std::sqrt(std::max(v, eps)); });
+    divided_by("rows are not divided by anything: no variance is taken", [](double) { return 1; });
+    divided_by("the variance is divided by one less than the number of columns", [=](double v) { return std::sqrt(v * unbiased + eps); });
+    add("the mean of squares is taken, not the variance about the mean", [](const Moments& m) {
+      return Moments{m.mean, m.variance + m.mean * m.mean};
+    });
+    add("no mean is taken off: the root of the mean of squares is divided by", [](const Moments& m) {
+      return Moments{0, m.variance + m.mean * m.mean};
+    });
+    add("the mean is not taken off what is divided", [](const Moments& m) { return Moments{0, m.variance}; });
+  }
+  struct Line {
+    double slope, intercept;
+  };
+  /// What was done to the row's numbers before the factor and the addend of each column.
+  std::optional<Line> line_of(std::int64_t row, const Tensor& given) const {
+    double n = 0, x1 = 0, x2 = 0, y1 = 0, xy = 0;
+    const double about = moments(row, 0, width_).mean;
+    for (std::int64_t c = 0; c < width_; ++c) {
+      const double factor = quant::get(factor_, c), x = quant::get(input_, row * width_ + c) - about;
+      const double y = quant::get(given, row * width_ + c) - (addend_ != nullptr ? quant::get(*addend_, c) : 0);
+      if (!std::isfinite(y)) return std::nullopt;
+      // Each number's rounding is about its own size: all count alike where the factor weighs them.
+      n += factor * factor, x1 += factor * factor * x, x2 += factor * factor * x * x, y1 += factor * y, xy += factor * x * y;
+    }
+    const double spread = n * x2 - x1 * x1;
+    if (!(spread > 0)) return std::nullopt;
+    const double slope = (n * xy - x1 * y1) / spread;
+    return Line{slope, (y1 - slope * x1) / n - slope * about};
+  }
   void add_part(std::vector<Guess>& all, std::int64_t begin, std::int64_t end) const {
     if (end <= begin || (begin == 0 && end == width_)) return;
     all.push_back({"mean and variance are those of columns " + std::to_string(begin) + ".." + std::to_string(end - 1) + " alone",
@@ -149,7 +221,9 @@ std::optional<Explanation> layernorm_told(const FaultCase& call, const NamedTens
   if (const AttrSpec* const spec = call.op.schema().find_attr("eps"); eps == nullptr && spec != nullptr) eps = &spec->default_value;
   if (input == nullptr || factor == nullptr || eps == nullptr || !std::holds_alternative<double>(*eps)) return std::nullopt;
   const LayerNorm norm(call, *input, *factor, addend, std::get<double>(*eps));
-  for (const Guess& guess : norm.guesses()) {
+  std::vector<Guess> guesses = norm.guesses();
+  if (auto guess = norm.cancelled(given)) guesses.push_back(std::move(*guess));
+  for (const Guess& guess : guesses) {
     if (!norm.may_be(guess, given) || !norm.passes(guess, output.name, actual, options)) continue;
     Explanation found{"layernorm-told", output.name + ": " + guess.words};
     found.outputs.push_back(output.name);

@@ -51,6 +51,7 @@ class Norm {
     if (auto words = by_another_count()) return words;
     if (auto words = of_other_rows()) return words;
     if (auto words = of_first_or_last()) return words;
+    if (auto words = of_parts_of_blocks()) return words;
     return of_shares();
   }
   const std::vector<double>& factors() const { return found_; }
@@ -84,6 +85,11 @@ class Norm {
       return "the sum of squares is not divided by the number of columns: no mean is taken";
     if (divided_by([&](std::size_t r) { return sum(r) / columns() + eps_; }))
       return "rows are divided by the mean of squares: no root is taken";
+    if (divided_by([&](std::size_t r) { return std::pow(root(r), 4); }))
+      return "rows are divided by the mean of squares squared, where its root belongs";
+    if (divided_by([&](std::size_t r) { return 1 / root(r); }))
+      return "rows are multiplied with the root of the mean of squares, not divided by it: as divided by what is its inverse already";
+    if (divided_by([](std::size_t) { return 1; })) return "rows are not divided by the root of the mean of squares: nothing is normalized";
     if (mean_is([&](std::size_t r) { return sum(r) / columns() - means_[r] * means_[r]; }))
       return "the variance about a row's mean is taken, not the mean of its squares";
     if (divided_by([&](std::size_t r) { return magnitudes_[r]; }) || divided_by([&](std::size_t r) { return magnitudes_[r] + eps_; }))
@@ -166,6 +172,27 @@ class Norm {
     return std::nullopt;
   }
 
+  /// Blocks of threads that share a row out among them, and each lacks its end: the last warp is no whole one, or a vector too many.
+  std::optional<std::string> of_parts_of_blocks() {
+    for (std::int64_t blocks = 2; blocks <= 16; ++blocks) {
+      if (width_ % blocks != 0) continue;
+      const std::int64_t each = width_ / blocks;
+      for (std::int64_t n = each - 1; n > 0; --n) {
+        const auto kept = [&](std::size_t r) {
+          double all = 0;
+          for (std::int64_t b = 0; b < blocks; ++b)
+            all += squares_[r][static_cast<std::size_t>(b * each + n)] - squares_[r][static_cast<std::size_t>(b * each)];
+          return all;
+        };
+        const std::string of = "of each " + std::to_string(each) + " columns the squares of the first " + std::to_string(n),
+                          left = " alone are in the sum: the last " + std::to_string(each - n) + " are left out of it";
+        if (mean_is([&](std::size_t r) { return kept(r) / columns(); })) return of + left;
+        if (mean_is([&](std::size_t r) { return kept(r) / static_cast<double>(n * blocks); })) return of + left + ", and of the number";
+      }
+    }
+    return std::nullopt;
+  }
+
   /// One share of the columns lost, counted alone, or twice: every so manyth, or one tile.
   std::optional<std::string> of_shares() {
     for (const bool tiles : {true, false})
@@ -202,9 +229,14 @@ class Norm {
   std::vector<double> magnitudes_, means_, largest_, found_;
 };
 
-double eps_of(const FaultCase& call) {
-  const AttrValue* given = call.inputs.find_attr("eps");
-  const AttrSpec* const spec = call.op.schema().find_attr("eps");
+/// Of a norm alone, or of one behind something else in one kernel.
+const AttrSpec* eps_of_root(const FaultCase& call) {
+  const OpInfo& info = call.op.info();
+  const bool alone = info.category == Category::normalization && info.name.find("rmsnorm") != std::string::npos;
+  return call.op.schema().find_attr(alone ? "eps" : "rms_eps");
+}
+double value_of(const FaultCase& call, const AttrSpec* spec) {
+  const AttrValue* given = spec != nullptr ? call.inputs.find_attr(spec->name) : nullptr;
   if (given == nullptr && spec != nullptr) given = &spec->default_value;
   return given != nullptr && std::holds_alternative<double>(*given) ? std::get<double>(*given) : 0;
 }
@@ -239,8 +271,8 @@ std::optional<std::vector<Factor>> factors_of(const Tensor& actual, const Refere
 
 std::optional<Explanation> norm_told(const FaultCase& call, const NamedTensors& actual, const Verdict& verdict,
                                      const JudgeOptions& options) {
-  const OpInfo& info = call.op.info();
-  if (info.category != Category::normalization || info.name.find("rmsnorm") == std::string::npos) return std::nullopt;
+  const AttrSpec* const eps = eps_of_root(call);
+  if (eps == nullptr) return std::nullopt;
   const OutputVerdict* failing = nullptr;
   for (const OutputVerdict& output : verdict.outputs) {
     if (output.failing == 0) continue;
@@ -264,7 +296,7 @@ std::optional<Explanation> norm_told(const FaultCase& call, const NamedTensors& 
       numbers = input;
   }
   if (numbers == nullptr || !is_float(numbers->dtype())) return std::nullopt;
-  Norm norm(*numbers, eps_of(call), *factors);
+  Norm norm(*numbers, value_of(call, eps), *factors);
   const auto words = norm.told();
   if (!words) return std::nullopt;
   std::vector<double> exact = said->exact, slack = said->slack;

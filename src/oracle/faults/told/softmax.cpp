@@ -87,6 +87,15 @@ class Told {
       left.push_back(1 / factor->at(0));
     }
     if (std::all_of(left.begin(), left.end(), [](double x) { return std::fabs(x - 1) < 1e-4; })) return std::nullopt;
+    // Columns that fill a row up to whole tiles, or to a power of two, and hold zeros.
+    for (const std::int64_t tile : {8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096}) {
+      const std::int64_t more = (softmax_.columns + tile - 1) / tile * tile - softmax_.columns;
+      if (more > 0 &&
+          sums_are(left, [&](std::size_t r) { return 1 + static_cast<double>(more) * std::exp(-rows_[r].most) / rows_[r].sum; }))
+        return softmax_.probs + ": the sum that a row is divided by has " + std::to_string(more) +
+               " terms of a score of 0 too: of columns " + "behind the row's end, which fill it up to " +
+               std::to_string(softmax_.columns + more) + " and are not masked";
+    }
     std::vector<Shares> all = tiles(softmax_.columns, {1024, 512, 256, 128, 64, 32, 16});
     for (Shares& shares : residues(softmax_.columns, {2, 4, 8, 16, 32})) all.push_back(std::move(shares));
     for (Shares& shares : shares_of_threads(softmax_.columns)) all.push_back(std::move(shares));
