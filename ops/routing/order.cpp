@@ -75,6 +75,11 @@ std::vector<std::int64_t> choose(const Choice& choice, std::span<const float> ke
   std::stable_sort(candidates.begin(), candidates.end(),
                    [&](std::int64_t a, std::int64_t b) { return own[static_cast<std::size_t>(a)] > own[static_cast<std::size_t>(b)]; });
   candidates.resize(static_cast<std::size_t>(choice.experts));
+  if (rule == ChoiceRule::begins_at_minus_one || rule == ChoiceRule::begins_at_zero) {
+    const float begin = rule == ChoiceRule::begins_at_zero ? 0.0f : -1.0f;
+    for (std::int64_t& chosen : candidates)
+      if (!(own[static_cast<std::size_t>(chosen)] > begin)) chosen = 0;
+  }
   return candidates;
 }
 

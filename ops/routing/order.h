@@ -26,6 +26,8 @@ enum class ChoiceRule {
   group_by_maximum,       ///< a group's key is its best alone
   ties_to_higher_index,   ///< among experts and among groups
   dropped_count_as_zero,  ///< keys of dropped groups become 0, not -inf
+  begins_at_minus_one,    ///< the search for the largest begins with expert 0 at -1, not at -inf
+  begins_at_zero,         ///< likewise at 0
 };
 
 /// What upstream's maxima start from; in 16-bit types it rounds to -inf.

@@ -17,7 +17,16 @@ namespace dodona::ops {
 namespace {
 
 /// The rule itself, and mistakes of such kernels.
-enum class Rule { right, bias_in_weights, ties_to_higher_index, sigmoid_from_tanh };
+enum class Rule { right, bias_in_weights, ties_to_higher_index, sigmoid_from_tanh, begins_at_minus_one, begins_at_zero };
+
+ChoiceRule choice_rule(Rule rule) {
+  switch (rule) {
+    case Rule::ties_to_higher_index: return ChoiceRule::ties_to_higher_index;
+    case Rule::begins_at_minus_one: return ChoiceRule::begins_at_minus_one;
+    case Rule::begins_at_zero: return ChoiceRule::begins_at_zero;
+    default: return ChoiceRule::right;
+  }
+}
 
 /// a / b by a reciprocal: 2 units in the last place of that, one rounding. Sums near zero may be flushed, or have either sign.
 Bounded times_reciprocal(const Bounded& a, const Bounded& b) {
@@ -40,9 +49,7 @@ struct SigmoidRouter {
       const double mark = fits_a_warp(router.op.experts()) ? -10000.0 : -1.0;
       return row.has_nan() || row.least_key(choose()) <= mark;
     }
-    std::vector<std::int64_t> choose() const {
-      return row.choose(router.chosen(), router.rule == Rule::ties_to_higher_index ? ChoiceRule::ties_to_higher_index : ChoiceRule::right);
-    }
+    std::vector<std::int64_t> choose() const { return row.choose(router.chosen(), choice_rule(router.rule)); }
     bool allows(std::span<const std::int64_t> chosen) const { return row.allows(chosen); }
 
     Bounded weight(std::int64_t expert) const {
@@ -146,7 +153,13 @@ topk - 1 roundings of it and 5 units. Sums that may be below 2^-90 leave the wei
       .mistakes = {{"bias-in-weights", "the weights are made of score + bias, which is meant for choosing only",
                     ops::golden<ops::Rule::bias_in_weights>},
                    {"ties-to-the-higher-index", "of equal candidates the later one is chosen",
-                    ops::golden<ops::Rule::ties_to_higher_index>}},
+                    ops::golden<ops::Rule::ties_to_higher_index>},
+                   {"search-begins-at-minus-one",
+                    "the search for the largest begins with expert 0 at -1: where every score and its bias is less, expert 0 is chosen",
+                    ops::golden<ops::Rule::begins_at_minus_one>},
+                   {"search-begins-at-zero",
+                    "the search for the largest begins with expert 0 at 0: where every score and its bias is negative, expert 0 is chosen",
+                    ops::golden<ops::Rule::begins_at_zero>}},
       .customary = {{"topk_weights", CustomaryKind::close, 1e-3, 1e-3, "sgl-kernel/tests/test_moe_topk_sigmoid.py"},
                     {"topk_ids", CustomaryKind::close, 0, 0, "sgl-kernel/tests/test_moe_topk_sigmoid.py"}},
       .cases = {"T=5 E=256 topk=8", "T=7 E=256 topk=8 --attr renormalize=true --with correction_bias",

@@ -83,6 +83,12 @@ class KeyWeights {
 
   std::optional<Explanation> explanation(const NamedTensors& actual, const JudgeOptions& options) {
     if (!watch()) return std::nullopt;
+    if (auto found = by_counts(actual, options)) return found;
+    return by_stale_tiles(actual, options);
+  }
+
+ private:
+  std::optional<Explanation> by_counts(const NamedTensors& actual, const JudgeOptions& options) {
     for (const auto& [row, seen] : watched_.seen) {
       auto told = tell(row, seen);
       // Of a row of zeros, which may not have been written, no weights are told.
@@ -101,7 +107,97 @@ class KeyWeights {
     return verified(words_of_tiles(), false, actual, options);
   }
 
- private:
+  // ---- a tile that was not there yet
+
+  /// Of the keys of one tile, or of all tiles that have one there, the weights or the values are those of another tile.
+  struct Stale {
+    enum class What { weights, weights_and_sum, values };
+    What what;
+    std::int64_t tile, which, step;  ///< which: -1 for all; step: tiles from there to where it was taken from
+    bool holds(std::int64_t key) const { return which < 0 ? key / tile + step >= 0 : key / tile == which; }
+  };
+  /// The row's element with it.
+  double with(const Stale& s, const Seen& seen, double right, std::int64_t c) const {
+    double more = 0, weight = 0, all = 0;
+    const std::int64_t keys = seen.keys();
+    for (std::int64_t j = 0; j < keys; ++j) {
+      const double own = seen.weights[static_cast<std::size_t>(j)];
+      all += own;
+      if (!s.holds(j)) continue;
+      const std::int64_t from = j + s.step * s.tile;
+      const bool there = from >= 0 && from < keys;
+      const double value = seen.values[static_cast<std::size_t>(j * width_ + c)];
+      if (s.what == Stale::What::values) {
+        more += own * ((there ? seen.values[static_cast<std::size_t>(from * width_ + c)] : 0) - value);
+      } else {
+        const double other = (there ? seen.weights[static_cast<std::size_t>(from)] : 0) - own;
+        more += other * value, weight += other;
+      }
+    }
+    return s.what == Stale::What::weights_and_sum ? (right + more) * (all / (all + weight)) : right + more;
+  }
+  bool fits(const Stale& s) const {
+    const ReferenceOutput& reference = *call_.golden.reference.find(output_.name);
+    for (const auto& [row, seen] : watched_.seen) {
+      if (s.which >= 0 && seen.keys() <= s.which * s.tile) return false;
+      for (std::int64_t c = 0; c < width_; c += std::max<std::int64_t>(1, width_ / 16)) {
+        const double right = reference.exact[static_cast<std::size_t>(row * width_ + c)], is = with(s, seen, right, c);
+        if (!(std::fabs(quant::get(actual_, row * width_ + c) - is) <= 4 * room_of(row * width_ + c) + 0.02 * std::fabs(is - right)))
+          return false;
+      }
+    }
+    return true;
+  }
+  std::optional<Explanation> by_stale_tiles(const NamedTensors& actual, const JudgeOptions& options) const {
+    std::int64_t longest = 0;
+    for (const auto& [row, seen] : watched_.seen) longest = std::max(longest, seen.keys());
+    if (watched_.seen.size() < 2) return std::nullopt;
+    for (const std::int64_t tile : {64, 32, 128, 16, 256}) {
+      const std::int64_t tiles = (longest + tile - 1) / tile;
+      constexpr std::int64_t most_tiles = 32;
+      if (tiles < 2 || tiles > most_tiles) continue;
+      for (const auto what : {Stale::What::weights, Stale::What::weights_and_sum, Stale::What::values})
+        for (const std::int64_t step : {-1, 1, -2, 2})
+          for (std::int64_t which = -1; which < tiles; ++which)
+            if (const Stale stale{what, tile, which, step}; (which < 0 || which + step >= 0) && fits(stale))
+              if (auto found = verified(stale, actual, options)) return found;
+    }
+    return std::nullopt;
+  }
+  std::string words_of(const Stale& s) const {
+    const std::string others = (std::abs(s.step) == 1 ? "the tile " : "those two tiles ") + std::string(s.step < 0 ? "before" : "behind"),
+                      keys = s.which < 0
+                                 ? "of each tile of " + std::to_string(s.tile) + " keys"
+                                 : "of keys " + std::to_string(s.which * s.tile) + ".." + std::to_string((s.which + 1) * s.tile - 1) +
+                                       " (tile " + std::to_string(s.which) + " of " + std::to_string(s.tile) + ")";
+    return output_.name + ": " + keys + " the " +
+           (s.what == Stale::What::values            ? "values"
+            : s.what == Stale::What::weights_and_sum ? "weights, and their sum,"
+                                                     : "weights (their sum is right)") +
+           " are those of " + others + ": as where a buffer is read before it is filled anew; where it fails: " + output_.pattern;
+  }
+  std::optional<Explanation> verified(const Stale& stale, const NamedTensors& actual, const JudgeOptions& options) const {
+    const ReferenceOutput& reference = *call_.golden.reference.find(output_.name);
+    std::vector<double> exact = reference.exact, slack = reference.slack;
+    for (const auto& [row, seen] : watched_.seen)
+      for (std::int64_t c = 0; c < width_; ++c) {
+        const auto at = static_cast<std::size_t>(row * width_ + c);
+        const double is = with(stale, seen, exact[at], c);
+        slack[at] = 2 * slack[at] + 0x1p-9 * std::fabs(is - exact[at]);
+        exact[at] = is;
+      }
+    GoldenRun run = call_.golden;
+    fault_tools::put_numbers(run, output_.name, exact, slack);
+    const Verdict other = judge(call_.op, call_.inputs, run, actual, options);
+    for (const OutputVerdict& output : other.outputs)
+      if (output.name == output_.name && output.failing > 0) return std::nullopt;
+    Explanation found{"stale-tile-of-keys", words_of(stale)};
+    found.outputs.push_back(output_.name);
+    found.failing = other.failing();
+    found.complete = other.outcome == Outcome::pass;
+    return found;
+  }
+
   bool watch() {
     constexpr std::size_t most_rows = 512;
     constexpr std::int64_t most_numbers = std::int64_t{1} << 24;
