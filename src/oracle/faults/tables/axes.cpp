@@ -89,7 +89,6 @@ void add_maps(Site s, int dim, Values& values) {
     if (!has_its_own(s, dim, p)) add("mod", p);
   for (const std::int64_t p : {2, 4, 8, 16, 32, 64}) add("first", p);
   for (const std::int64_t p : {2, 4, 8, 16, 32}) add("over", p);
-  for (const std::int64_t p : {16, 32, 64, 128, 256}) add("half", p);
   std::set<std::int64_t> ends{16, 32, 64, 128, 256, 512, 1024};
   if (extent >= 4) ends.insert(extent / 2);
   // Along a dimension of the outputs it leaves zeros, or what was there: that is seen without a run.
@@ -97,6 +96,8 @@ void add_maps(Site s, int dim, Values& values) {
     for (const std::int64_t p : ends) add("end", p);
     for (const std::int64_t p : {extent / 2, extent - 1})
       if (p >= 1) add("from", p);
+    for (const std::int64_t p : {16, 32, 64, 128, 256})
+      if (2 * p <= extent) add("half", p);
   }
   if (dim == s.tensor.rank() - 1)
     for (const std::int64_t p : {16, 32, 64, 128})

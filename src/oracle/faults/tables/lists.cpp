@@ -186,7 +186,67 @@ void at_another_width(Site s, To t) {
     quant::set(t, i, static_cast<double>(number_at(s.tensor, std::min(i / own * width + i % own, count - 1))));
 }
 
+// ---- an expert that a token names twice
+
+/// Experts of tokens, of which a token names one again, and what each of its choices counts.
+struct Repeats {
+  std::string ids, counts;
+};
+std::vector<Repeats> repeats_of(const FaultCase& call) {
+  std::vector<Repeats> found;
+  for (const TensorSpec& spec : call.op.schema().tensors) {
+    const Tensor* const ids = call.inputs.find(spec.name);
+    if (spec.direction != Direction::in || ids == nullptr || !ids->defined() || !is_whole(ids->dtype()) || ids->rank() != 2) continue;
+    bool again = false;
+    for (std::int64_t i = 0; i < ids->elements() && !again; ++i)
+      for (std::int64_t k = i / ids->size(1) * ids->size(1); k < i && !again; ++k)
+        again = number_at(*ids, i) >= 0 && number_at(*ids, k) == number_at(*ids, i);
+    if (!again) continue;
+    for (const TensorSpec& other : call.op.schema().tensors)
+      if (const Tensor* const counts = call.inputs.find(other.name); other.direction == Direction::in && counts != nullptr &&
+                                                                     counts->defined() && is_float(counts->dtype()) &&
+                                                                     counts->shape() == ids->shape())
+        found.push_back({spec.name, other.name});
+  }
+  return found;
+}
+Values some_of_repeats(Site s) {
+  Values values;
+  for (const Repeats& repeats : repeats_of(s.call))
+    for (const char* const how : {" again", " first", " all"}) values.emplace_back(repeats.ids + " " + repeats.counts + how);
+  return values;
+}
+void leave_repeats_out(Site s, Arguments& inputs) {
+  const std::string how = rest_of(rest_of(word(s))), name = first_of(rest_of(word(s)));
+  const Tensor &ids = *s.call.inputs.find(first_of(word(s))), &counts = *s.call.inputs.find(name), changed = counts.clone();
+  for (std::int64_t i = 0; i < ids.elements(); ++i) {
+    const std::int64_t row = i / ids.size(1) * ids.size(1);
+    bool before = false, behind = false;
+    for (std::int64_t k = row; k < row + ids.size(1); ++k) {
+      const bool same = number_at(ids, k) == number_at(ids, i);
+      before = before || (same && k < i), behind = behind || (same && k > i);
+    }
+    if (how == "again" ? before : how == "first" ? behind && !before : before || behind) quant::set(changed, i, 0);
+  }
+  inputs.set(name, changed);
+}
+std::string repeats_in_words(Site s) {
+  const std::string how = rest_of(rest_of(word(s))), of = first_of(word(s)) + ": of an expert that a token names twice ";
+  if (how == "again")
+    return of + "the first pair alone counts: the second, repeated one is left out, as a search that ends at the first hit does it";
+  if (how == "first") return of + "the last pair alone counts: the first one is written over, left out";
+  return of + "no pair counts";
+}
+
 constexpr std::array table{
+    Fault{.id = "repeated-experts",
+          .summary = "of an expert that a token names twice one pair alone counts",
+          .strikes = call,
+          .severity = fine,
+          .applies = always,
+          .variants = some_of_repeats,
+          .recall = leave_repeats_out,
+          .words = repeats_in_words},
     Fault{.id = "list-at-another-width",
           .summary = "rows of a list of numbers are looked for at another distance",
           .strikes = input,

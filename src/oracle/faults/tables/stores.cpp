@@ -7,6 +7,7 @@
 #include <string>
 
 #include "core/storage.h"
+#include "oracle/faults/tables/composed.h"
 #include "oracle/faults/tables/fault_tools.h"
 
 namespace dodona::oracle {
@@ -152,6 +153,73 @@ std::string packed_in_words(Site s) {
          " elements apart, though they are " + std::to_string(tensor.stride(0));
 }
 
+// ---- dimensions in another order
+
+/// Orders of an output's dimensions of more than one index, but for their own.
+std::vector<std::string> orders_of(const Tensor& tensor) {
+  std::string own;
+  for (int d = 0; d < tensor.rank(); ++d)
+    if (tensor.size(d) > 1) own += static_cast<char>('0' + d);
+  std::vector<std::string> found;
+  constexpr std::size_t most = 4;
+  if (own.size() < 2 || own.size() > most) return found;
+  for (std::string order = own; std::next_permutation(order.begin(), order.end());) found.push_back(order);
+  return found;
+}
+Values other_orders(Site s) {
+  Values values;
+  for (const auto& [name, tensor] : s.call.golden.outputs)
+    if (stored_rows(s, name, tensor))
+      for (const std::string& order : orders_of(tensor))
+        for (const char* const where : {" stored ", " read "}) values.emplace_back(name + where + order);
+  return values;
+}
+GoldenRun store_in_other_order(Site s) {
+  GoldenRun run = s.call.golden;
+  const std::string name = first_of(word(s)), order = rest_of(rest_of(word(s)));
+  const bool stored = first_of(rest_of(word(s))) == "stored";
+  const Tensor& tensor = *find(run.outputs, name);
+  Sources sources(static_cast<std::size_t>(tensor.elements()), nowhere);
+  for (std::int64_t i = 0; i < tensor.elements(); ++i) {
+    const Dims at = index_of(i, tensor.shape());
+    std::int64_t to = 0;
+    for (const char d : order) to = to * tensor.size(d - '0') + at[d - '0'];
+    sources[static_cast<std::size_t>(stored ? to : i)] = stored ? i : to;
+  }
+  take_from(run, name, sources, s.call.golden);
+  return run;
+}
+std::string order_in_words(Site s) {
+  const std::string name = first_of(word(s)), order = rest_of(rest_of(word(s)));
+  const TensorSpec& spec = *s.call.op.schema().find_tensor(name);
+  const auto symbols = dims_of(spec.shape, find(s.call.golden.outputs, name)->rank());
+  const auto names = [&](const std::string& of) {
+    std::string text;
+    for (const char d : of) {
+      const auto at = static_cast<std::size_t>(d - '0');
+      text += (text.empty() ? "" : ", ") + (at < symbols.size() ? symbols[at] : std::string(1, d));
+    }
+    return text;
+  };
+  std::string rising = order;
+  std::sort(rising.begin(), rising.end());
+  if (first_of(rest_of(word(s))) == "read")
+    return name + ": stored as it should be, but for memory that has its dimensions in the order " + names(order) +
+           " (the last one innermost): strides are not looked at";
+  return name + ": stored with its dimensions in the order " + names(order) + " (the last one innermost), where it is " + names(rising);
+}
+
+constexpr std::array orders_table{
+    Fault{.id = "dimensions-in-another-order",
+          .summary = "an output is stored with its dimensions in another order",
+          .strikes = call,
+          .severity = fine,
+          .applies = always,
+          .variants = other_orders,
+          .words = order_in_words,
+          .far = true,
+          .rerun = store_in_other_order},
+};
 constexpr std::array table{
     Fault{.id = "rows-at-another-stride",
           .summary = "rows are stored at another stride than theirs",
@@ -179,6 +247,10 @@ constexpr std::array table{
 
 std::span<const Fault> store_faults() {
   return table;
+}
+
+std::span<const Fault> order_faults() {
+  return orders_table;
 }
 
 }  // namespace dodona::oracle

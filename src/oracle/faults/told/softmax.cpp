@@ -96,6 +96,7 @@ class Told {
                " terms of a score of 0 too: of columns " + "behind the row's end, which fill it up to " +
                std::to_string(softmax_.columns + more) + " and are not masked";
     }
+    if (auto words = narrow_sum(left)) return words;
     std::vector<Shares> all = tiles(softmax_.columns, {1024, 512, 256, 128, 64, 32, 16});
     for (Shares& shares : residues(softmax_.columns, {2, 4, 8, 16, 32})) all.push_back(std::move(shares));
     for (Shares& shares : shares_of_threads(softmax_.columns)) all.push_back(std::move(shares));
@@ -115,6 +116,34 @@ class Told {
     }
     for (const Shares& shares : residues(softmax_.columns, {64, 128, 256, 512, 1024}))
       if (auto words = own_added(left, shares, parts_of_rows(shares))) return words;
+    return std::nullopt;
+  }
+
+  /// Sums that are kept in 16 bits: rounded after each of so many columns, by one thread for all or by as many threads as take turns.
+  std::optional<std::string> narrow_sum(const std::vector<double>& left) {
+    for (const DType type : {DType::bf16, DType::f16})
+      for (const std::int64_t tile : {1, 8, 16, 32, 64, 128, 256, 512, 1024})
+        for (const std::int64_t lanes : {1, 32, 64, 128, 256, 512, 1024}) {
+          if (tile * lanes >= softmax_.columns) continue;
+          const auto sum = [&](std::size_t r) {
+            const SoftmaxRow& row = rows_[r];
+            std::vector<double> kept(static_cast<std::size_t>(lanes), 0.0);
+            for (std::size_t c = 0; c < row.weights.size();) {
+              for (double& own : kept) {
+                double part = 0;
+                for (std::int64_t k = 0; k < tile && c < row.weights.size(); ++k) part += row.weights[c++];
+                own = quant::round_to(type, own + part);
+              }
+            }
+            double all = 0;
+            for (const double own : kept) all += own;
+            return all / row.sum;
+          };
+          if (!sums_are(left, sum)) continue;
+          return softmax_.probs + ": the sum of exponentials is kept in " + std::string(name(type)) + ": rounded after every " +
+                 (tile == 1 ? "" : std::to_string(tile) + " ") + "column" + (tile == 1 ? "" : "s") +
+                 (lanes == 1 ? "" : ", by each of " + std::to_string(lanes) + " threads that take turns");
+        }
     return std::nullopt;
   }
 

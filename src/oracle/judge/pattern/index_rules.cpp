@@ -41,7 +41,7 @@ std::vector<IndexRule> index_rules(std::int64_t extent) {
   add("the first", [](std::int64_t) { return std::int64_t{0}; });
   add("the last", [extent](std::int64_t) { return extent - 1; });
   add("i counted from the end: in reverse order", [extent](std::int64_t i) { return extent - 1 - i; });
-  for (std::int64_t p = 4; p < extent; p *= 2) {
+  for (std::int64_t p = 4; 2 * p <= extent; p *= 2) {
     const std::string n = std::to_string(p), tiles = "each tile of " + n + " is looked for ";
     add("i / " + n + " * " + std::to_string(p / 2) + " + i mod " + n + ": " + tiles + "half as far on as it lies",
         [p](std::int64_t i) { return i / p * (p / 2) + i % p; });
