@@ -27,11 +27,13 @@ class GoldenHeads {
  public:
   GoldenHeads(const Attention& call, std::int64_t row, std::int64_t first, std::int64_t count, Isa isa, const AttentionTerms& terms,
               const KeysSeen& seen)
-      : call_(call), row_(row), first_(first), isa_(isa), weights_(static_cast<std::size_t>(count)) {
+      : call_(call), row_(row), first_(first), isa_(isa), hidden_score_(terms.hidden_score), weights_(static_cast<std::size_t>(count)) {
     for (std::int64_t h = first; h < first + count; ++h) {
       visible_.push_back(std::max<std::int64_t>(0, call.visible_to(row, h) - (terms.last_key_hidden ? 1 : 0)));
       if (seen.how == KeysSeen::How::more_or_fewer)
         visible_.back() = std::clamp<std::int64_t>(visible_.back() + seen.number, 0, call.visible(row));
+      own_.push_back(visible_.back());
+      if (terms.hidden_count) visible_.back() = std::max(visible_.back(), call.visible(row));
       // The numbers that kernels are given are the fp32 ones.
       maps_.push_back({static_cast<float>(call.scale), static_cast<float>(call.cap), call.temperature(row, h), call.cap_error});
     }
@@ -43,7 +45,8 @@ class GoldenHeads {
       head.sink = with_mistake(terms.sink, call.sink(row, first + h));
       head.sink_leads = call.sink_leads;
       const std::int64_t keys = visible_[static_cast<std::size_t>(h)];
-      head.empty_terms = static_cast<double>(terms.empty + (terms.tile > 0 ? quant::align(keys, terms.tile) - keys : 0));
+      head.empty_terms =
+          static_cast<double>(terms.empty + terms.empty_splits(keys) + (terms.tile > 0 ? quant::align(keys, terms.tile) - keys : 0));
       if (terms.empty_capped) head.empty_score = -std::fabs(static_cast<double>(static_cast<float>(call.cap)));
     }
   }
@@ -61,6 +64,10 @@ class GoldenHeads {
       for (std::int64_t j = 0; j < count; ++j)
         for (std::size_t h = 0; h < weights_.size(); ++h) {
           if (first + j >= visible_[h]) continue;
+          if (first + j >= own_[h]) {
+            weights_[h].add_key(hidden_sum(h), 0.0, 0.0, maps_[h], errors);
+            continue;
+          }
           const std::size_t at = static_cast<std::size_t>(j * golden_together) + h;
           const double rounding =
               errors.of_key != nullptr ? errors.of_key(queries.of(h), keys + j * call_.key_width, call_.key_width) : 0.0;
@@ -197,6 +204,13 @@ class GoldenHeads {
   }
 
  private:
+  /// The sum whose score is what a mistake gives keys that the query does not see.
+  double hidden_sum(std::size_t h) const {
+    const ScoreMap& map = maps_[h];
+    if (map.cap != 0) return map.scale < 0 ? std::numeric_limits<double>::infinity() : -std::numeric_limits<double>::infinity();
+    return hidden_score_ / (map.scale * map.temperature);
+  }
+
   double with_mistake(AttentionTerms::Sink mistake, double sink) const {
     switch (mistake) {
       case AttentionTerms::Sink::twice: return sink + std::numbers::ln2;
@@ -436,8 +450,9 @@ class GoldenHeads {
   const Attention& call_;
   std::int64_t row_, first_;
   Isa isa_;
+  double hidden_score_;
   std::vector<HeadWeights> weights_;
-  std::vector<std::int64_t> visible_;
+  std::vector<std::int64_t> visible_, own_;  ///< own: but for keys that a mistake lets count
   std::vector<ScoreMap> maps_;
   std::int64_t cached_ = 0;
   Queries queries_, cached_queries_;

@@ -41,6 +41,17 @@ struct AttentionTerms {
   std::int64_t empty = 0;        ///< so many terms of a score of 0 that belong to no key
   std::int64_t tile = 0;         ///< not 0: as many of those as fill the last tile of so many keys
   bool empty_capped = false;     ///< those have a score of -cap: the cap is applied behind the mask
+  std::int64_t splits = 0;       ///< not 0: as many of those as there are splits without keys among so many
+  std::int64_t split_unit = 1;   ///< splits hold a multiple of so many keys
+  bool hidden_count = false;     ///< keys that the query does not see count, with a score of their own
+  double hidden_score = 0;       ///< that one; with a cap it is -cap
+
+  /// Splits of `keys` that hold none.
+  std::int64_t empty_splits(std::int64_t keys) const {
+    if (splits == 0 || keys <= 0) return 0;
+    const std::int64_t each = ((keys + splits - 1) / splits + split_unit - 1) / split_unit * split_unit;
+    return splits - (keys + each - 1) / each;
+  }
 };
 
 /// Attention to some of the keys that a query should see, or to their values alone.

@@ -26,6 +26,7 @@
 #include "oracle/faults/told/norm.h"
 #include "oracle/faults/told/nothing_drawn.h"
 #include "oracle/faults/told/parts_of_depth.h"
+#include "oracle/faults/told/rank_terms.h"
 #include "oracle/faults/told/row_weights.h"
 #include "oracle/faults/told/rows_of_requests.h"
 #include "oracle/faults/told/rows_of_zeros.h"
@@ -209,7 +210,7 @@ Explained explain(const Case& c, const GoldenRun& golden, const NamedTensors& ac
     if (auto explanation = one_of_two_uses(call, actual, verdict, alone, time_is_up)) found.push_back(std::move(*explanation));
   // What the numbers say by themselves, where no mistake that can be made again does.
   for (const auto told : {rows_of_requests, rows_of_zeros, largest_code, softmax_told, norm_told, layernorm_told, row_weights,
-                          parts_of_depth, key_weights, scales_used, depth_elsewhere, holds_inputs, nothing_drawn})
+                          parts_of_depth, key_weights, scales_used, depth_elsewhere, rank_terms, holds_inputs, nothing_drawn})
     if (!complete() && !time_is_up())
       if (auto explanation = told(call, actual, with_details(), alone)) found.push_back(std::move(*explanation));
   if (complete()) std::erase_if(found, [](const Explanation& e) { return !e.complete; });

@@ -44,7 +44,44 @@ std::string carried_in_words(Site s) {
          "before it left";
 }
 
+// ---- rounded twice
+
+/// `output_q bf16`: codes of numbers that were rounded to 16 bits first.
+Values rounded_before(Site s) {
+  Values values;
+  for (const auto& [name, tensor] : s.call.golden.outputs)
+    if (is_float(tensor.dtype()) && bits(tensor.dtype()) == 8 && kept_exactly(s, name, tensor) != nullptr)
+      for (const char* const type : {" bf16", " f16"}) values.emplace_back(name + type);
+  return values;
+}
+GoldenRun round_before(Site s) {
+  GoldenRun run = s.call.golden;
+  const std::string name = first_of(word(s));
+  const DType type = *parse_dtype(rest_of(word(s)));
+  const ReferenceOutput& said = *kept_exactly(s, name, *find(s.call.golden.outputs, name));
+  std::vector<double> exact = said.exact, slack = said.slack;
+  for (std::size_t i = 0; i < exact.size(); ++i) {
+    // Numbers whose slack reaches over a tie may become either neighbour.
+    const double low = quant::round_to(type, said.exact[i] - said.slack[i]), high = quant::round_to(type, said.exact[i] + said.slack[i]);
+    if (!std::isfinite(low) || !std::isfinite(high)) continue;
+    exact[i] = (low + high) / 2, slack[i] = (high - low) / 2;
+  }
+  put_numbers(run, name, exact, slack);
+  return run;
+}
+std::string rounded_in_words(Site s) {
+  return first_of(word(s)) + ": numbers are rounded twice, to " + rest_of(word(s)) + " before they are rounded to the output's fewer bits";
+}
+
 constexpr std::array table{
+    Fault{.id = "rounded-twice-openly",
+          .summary = "numbers are rounded to 16 bits before they are rounded to the output's fewer ones",
+          .strikes = call,
+          .severity = fine,
+          .applies = always,
+          .variants = rounded_before,
+          .words = rounded_in_words,
+          .rerun = round_before},
     Fault{.id = "sums-carried-over",
           .summary = "sums are not set back to zero between rows",
           .strikes = call,

@@ -16,6 +16,8 @@ std::span<const Fault> list_faults();
 std::span<const Fault> angle_faults();
 /// Of the call as a whole: heads of keys that are not the query's, of one operand alone or of tokens behind.
 std::span<const Fault> shared_head_faults();
+/// Of the call as a whole: inside of attention, keys that a query does not see and that count all the same.
+std::span<const Fault> hidden_faults();
 /// Of the call as a whole: outputs whose dimensions are stored in another order.
 std::span<const Fault> order_faults();
 /// Of the call as a whole: operands that are read on beyond their rows' ends.

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "core/flaw.h"
+#include "oracle/faults/tables/composed.h"
 #include "oracle/faults/tables/fault_tools.h"
 
 namespace dodona::oracle {
@@ -156,11 +157,17 @@ Values empty_terms(Site s) {
   for (const std::int64_t tile : filled_tiles)
     if (has_cap(s)) values.emplace_back("cap " + std::to_string(tile));
   for (int terms = 1; terms <= 8; ++terms) values.emplace_back(std::to_string(terms));
+  for (const int splits : {2, 4, 8, 16, 32})
+    for (const char* const unit : {" 1", " 32"}) values.emplace_back("splits " + std::to_string(splits) + unit);
   return values;
 }
 void add_empty_terms(Site s, Flaw& flaw) {
   const auto& text = std::get<std::string>(*s.taken);
   const std::size_t space = text.find(' ');
+  if (text.starts_with("splits ")) {
+    flaw.terms.splits = std::stoll(rest_of(text)), flaw.terms.split_unit = std::stoll(rest_of(rest_of(text)));
+    return;
+  }
   (space != std::string::npos ? flaw.terms.tile : flaw.terms.empty) = std::stoll(text.substr(space + 1));
   flaw.terms.empty_capped = text.starts_with("cap ");
 }
@@ -171,7 +178,29 @@ std::string empty_in_words(Site s) {
            " keys is no key, and counts with a score of -cap";
   if (text.starts_with("tile "))
     return "keys behind the end count with a score of 0: the last tile of " + text.substr(5) + " is not masked, and holds zeros";
+  if (text.starts_with("splits "))
+    return "the sum of the weights has a term of a score of 0 for each of a request's " + first_of(rest_of(text)) +
+           " splits that has no key: empty splits are merged all the same";
   return "the sum of the weights has " + text + (text == "1" ? " term" : " terms") + " of a score of 0 too: of splits without keys";
+}
+
+// ---- keys that are hidden
+
+/// What kernels take for minus infinity, and 0: the mask is a factor, or is forgotten where scores are made. With a cap, that behind it.
+Values hidden_scores(Site s) {
+  if (has_cap(s)) return {std::string("cap")};
+  return {-1e4, -3e4, -5e4, -65504.0, -1e5, -1e6, -1e9, 0.0};
+}
+void count_hidden(Site s, Flaw& flaw) {
+  flaw.terms.hidden_count = true;
+  if (const auto* const score = std::get_if<double>(&*s.taken)) flaw.terms.hidden_score = *score;
+}
+std::string hidden_in_words(Site s) {
+  if (std::holds_alternative<std::string>(*s.taken))
+    return "the cap is applied behind the mask: keys that are hidden from a query count with a score of -cap";
+  if (std::get<double>(*s.taken) == 0) return "keys that are hidden from a query, masked, count with a score of 0: the mask is a factor";
+  return "keys that are hidden from a query, masked, count with a finite score, such as " + to_string(*s.taken) +
+         ": where others lie below it they win";
 }
 
 // ---- windows
@@ -200,7 +229,8 @@ constexpr std::array table{
           .variant = true,
           .flaw = sigmoid_from_tanh},
     Fault{.id = "exponentials-unshifted",
-          .summary = "scores are not shifted by their row's maximum before exp, which overflows",
+          .summary = "scores are not shifted by their row's maximum before exp, which overflows, or by one that begins at 0: what lies far "
+                     "below 0 vanishes",
           .strikes = call,
           .severity = fine,
           .applies = has_softmax,
@@ -268,10 +298,25 @@ constexpr std::array table{
           .flaw = add_empty_terms},
 };
 
+constexpr std::array hidden_table{
+    Fault{.id = "hidden-keys-count",
+          .summary = "keys that a query does not see count with a finite score",
+          .strikes = call,
+          .severity = fine,
+          .applies = has_attention,
+          .variants = hidden_scores,
+          .words = hidden_in_words,
+          .flaw = count_hidden},
+};
+
 }  // namespace
 
 std::span<const Fault> inner_faults() {
   return table;
+}
+
+std::span<const Fault> hidden_faults() {
+  return hidden_table;
 }
 
 }  // namespace dodona::oracle

@@ -42,9 +42,9 @@ bool is_permutation(const Tensor& numbers) {
 
 /// `end 64`: entries of a row from 64 on name none; `from 64`: those before; `shift 3`: the entry 3 behind; `first 4`: the first of each 4;
 /// `mod 32`: the entry i mod 32; `over 16`: the entry i / 16; `run 2`: of each 2 the first and what follows it; `own 4`: its number and
-/// i mod 4; `inverse 0`; `plus 1`: its number and 1; `pages 16`: pages of 16 where the bound says how many they have. Of lists of several
-/// rows `rows-over 2`: the row b / 2; `rows-shift 1`: the row behind. `itself 0`: entry i is i, the list is not looked at; `itself 1`: of
-/// lists of several rows i is counted on from row to row.
+/// i mod 4; `inverse 0`; `plus 1`: its number and 1; `zero 2`: the first two of a row are 0; `pages 16`: pages of 16 where the bound says
+/// how many they have. Of lists of several rows `rows-over 2`: the row b / 2; `rows-shift 1`: the row behind. `itself 0`: entry i is i, the
+/// list is not looked at; `itself 1`: of lists of several rows i is counted on from row to row.
 Values other_entries(Site s) {
   Values values;
   const auto add = [&](const char* how, std::int64_t n) { values.emplace_back(how + std::string(" ") + std::to_string(n)); };
@@ -69,6 +69,8 @@ Values other_entries(Site s) {
   for (const std::int64_t p : numbers_of(s.call))
     if (p < width) add("mod", p), add("first", p), add("over", p), add("run", p), add("own", p);
   for (const std::int64_t n : {1, -1}) add("plus", n);
+  for (const std::int64_t n : {1, 2, 4, 8})
+    if (n < width) add("zero", n);
   add("itself", 0);
   if (s.tensor.elements() > width) add("itself", 1);
   const std::size_t star = s.spec->bound.find('*');
@@ -112,6 +114,7 @@ void take_other_entries(Site s, To t) {
     if (how == "end") taken = at < n ? own : -1;
     if (how == "from") taken = at < n ? -1 : own;
     if (how == "plus") taken = own + (own >= 0 ? n : 0);
+    if (how == "zero") taken = at < n ? 0 : own;
     if (how == "itself") taken = own < 0 ? own : n == 0 ? at : i;
     if (how == "pages" && slots > 0) taken = own / n * slots + own % n;
     quant::set(t, i, static_cast<double>(taken));
@@ -134,6 +137,7 @@ std::string other_entries_in_words(Site s) {
   if (how == "rows-shift") return name + "row b of the list is the one " + (n == "1" ? "behind" : "before") + " it";
   if (how == "end") return name + "entries from " + n + " on are left out: the first " + n + " of a row alone count";
   if (how == "from") return name + "the first " + n + " entries of a row are left out";
+  if (how == "zero") return name + "the first " + (n == "1" ? "entry" : n + " entries") + " of each row is taken for 0, not looked at";
   if (how == "itself")
     return name + "the list is not looked at: entry i is taken to be i" + (n == "0" ? "" : ", counted on from row to row");
   if (how == "plus") return name + (n == "1" ? "each number is one too large" : "each number is one too small");
@@ -184,6 +188,31 @@ void at_another_width(Site s, To t) {
   const std::int64_t own = width_of(s), width = std::get<std::int64_t>(*s.taken), count = s.tensor.elements();
   for (std::int64_t i = 0; i < count; ++i)
     quant::set(t, i, static_cast<double>(number_at(s.tensor, std::min(i / own * width + i % own, count - 1))));
+}
+
+// ---- groups that are padded
+
+/// Offsets of groups of rows, of an operand and an output alike.
+bool offsets_of_groups(Site s) {
+  return s.spec->direction == Direction::in && s.spec->role == Role::indptr && is_whole(s.tensor.dtype()) && s.tensor.rank() == 1 &&
+         s.tensor.elements() >= 2;
+}
+Values padded_groups(Site) {
+  return {std::int64_t{2}, std::int64_t{4}, std::int64_t{8}, std::int64_t{16}, std::int64_t{32}, std::int64_t{64}, std::int64_t{128}};
+}
+/// As many rows as there are: what does not fit is the last group's, or nobody's.
+void begin_behind_padding(Site s, To t) {
+  const std::int64_t unit = std::get<std::int64_t>(*s.taken), count = s.tensor.elements(), last = number_at(s.tensor, count - 1);
+  std::int64_t begin = 0;
+  // Offsets end with the number of rows, or with where the last group begins.
+  for (std::int64_t g = 0; g < count; ++g) {
+    quant::set(t, g, static_cast<double>(std::min(begin, std::max(last, number_at(s.tensor, g)))));
+    if (g + 1 < count) begin += quant::align(number_at(s.tensor, g + 1) - number_at(s.tensor, g), unit);
+  }
+}
+std::string padding_in_words(Site s) {
+  return s.name + ": groups are taken to be padded to a multiple of " + to_string(*s.taken) +
+         " rows, which they are not: those behind begin too late, and rows are another group's, or expert's";
 }
 
 // ---- an expert that a token names twice
@@ -239,6 +268,15 @@ std::string repeats_in_words(Site s) {
 }
 
 constexpr std::array table{
+    Fault{.id = "groups-taken-as-padded",
+          .summary = "groups of rows are taken to be padded",
+          .strikes = input,
+          .severity = fine,
+          .applies = offsets_of_groups,
+          .spoil = begin_behind_padding,
+          .variants = padded_groups,
+          .words = padding_in_words,
+          .far = true},
     Fault{.id = "repeated-experts",
           .summary = "of an expert that a token names twice one pair alone counts",
           .strikes = call,

@@ -117,7 +117,12 @@ class DepthElsewhere {
         return std::fabs(excess(i) - is) <= 4 * room_of(i) + 0.01 * std::fabs(is);
       });
       if (!fit) continue;
-      const std::string words = model_.operand(of_columns) + ": along the depth (K) at index i stands what belongs at " + rule.words;
+      // Where each number stands somewhere, the other operand may as well be the one that is in another order.
+      std::vector<std::int64_t> sorted = from;
+      std::sort(sorted.begin(), sorted.end());
+      const bool permutes = std::adjacent_find(sorted.begin(), sorted.end()) == sorted.end();
+      const std::string words = model_.operand(of_columns) + ": along the depth (K) at index i stands what belongs at " + rule.words +
+                                (permutes ? "; or " + model_.operand(!of_columns) + " is in the inverse order" : "");
       for (const bool everywhere : {true, false})
         if (auto found = verified(words, everywhere, actual, options, wrong)) return found;
     }

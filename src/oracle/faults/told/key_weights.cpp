@@ -114,7 +114,10 @@ class KeyWeights {
     enum class What { weights, weights_and_sum, values };
     What what;
     std::int64_t tile, which, step;  ///< which: -1 for all; step: tiles from there to where it was taken from
-    bool holds(std::int64_t key) const { return which < 0 ? key / tile + step >= 0 : key / tile == which; }
+    bool holds(std::int64_t key, std::int64_t keys) const {
+      const std::int64_t of = key / tile, from = of + step;
+      return from >= 0 && from * tile < keys && (which < 0 || of == which);
+    }
   };
   /// The row's element with it.
   double with(const Stale& s, const Seen& seen, double right, std::int64_t c) const {
@@ -123,7 +126,7 @@ class KeyWeights {
     for (std::int64_t j = 0; j < keys; ++j) {
       const double own = seen.weights[static_cast<std::size_t>(j)];
       all += own;
-      if (!s.holds(j)) continue;
+      if (!s.holds(j, keys)) continue;
       const std::int64_t from = j + s.step * s.tile;
       const bool there = from >= 0 && from < keys;
       const double value = seen.values[static_cast<std::size_t>(j * width_ + c)];
@@ -140,11 +143,15 @@ class KeyWeights {
     const ReferenceOutput& reference = *call_.golden.reference.find(output_.name);
     for (const auto& [row, seen] : watched_.seen) {
       if (s.which >= 0 && seen.keys() <= s.which * s.tile) return false;
+      bool zeros = true;
       for (std::int64_t c = 0; c < width_; c += std::max<std::int64_t>(1, width_ / 16)) {
         const double right = reference.exact[static_cast<std::size_t>(row * width_ + c)], is = with(s, seen, right, c);
         if (!(std::fabs(quant::get(actual_, row * width_ + c) - is) <= 4 * room_of(row * width_ + c) + 0.02 * std::fabs(is - right)))
           return false;
+        zeros = zeros && quant::get(actual_, row * width_ + c) == 0;
       }
+      // What may not have been written tells no weights.
+      if (zeros) return false;
     }
     return true;
   }
@@ -311,6 +318,29 @@ class KeyWeights {
       parts += k == 0 || std::fabs(t.counts[k] - t.counts[k - 1]) > 0.05 * std::fabs(t.counts[k]) + 4 * t.room[k] ? 1 : 0;
     return t.splits || 4 * parts <= t.counts.size();
   }
+  /// Whether the weights of each of so many splits add up to the same.
+  bool equal_parts(const Told& t, std::int64_t splits) const {
+    const Seen& seen = watched_.seen.at(t.row);
+    double all = 0;
+    for (const double weight : seen.weights) all += weight;
+    const auto equal = [&](const Tiles& parts) {
+      for (std::size_t p = 0; p + 1 < parts.size(); ++p) {
+        double sum = 0, room = 0.02;
+        for (std::size_t k = 0; k < t.counts.size(); ++k) {
+          if (t.tiles[k] < parts[p] || t.tiles[k] >= parts[p + 1]) continue;
+          if (t.tiles[k + 1] > parts[p + 1]) return false;
+          double weight = 0;
+          for (std::int64_t j = t.tiles[k]; j < t.tiles[k + 1]; ++j) weight += seen.weights[static_cast<std::size_t>(j)] / all;
+          sum += t.counts[k] * weight, room += 4 * t.room[k] * weight;
+        }
+        const auto count = static_cast<double>(parts.size() - 1);
+        if (std::fabs(sum * count - 1) > room * count) return false;
+      }
+      return true;
+    };
+    const std::vector<Tiles> ways = splits_of(t.keys, splits);
+    return std::any_of(ways.begin(), ways.end(), equal);
+  }
   static bool is_short(const Told& t) {
     constexpr std::size_t few = 16;
     return t.counts.size() < few;
@@ -370,6 +400,13 @@ class KeyWeights {
         }
         text += " keys " + std::to_string(t.tiles[k]) + ".." + std::to_string(t.tiles[end] - 1) + " x " + number(t.counts[k]);
       }
+    }
+    const auto few = std::find_if(told_.begin(), told_.end(), [](const Told& t) { return t.splits; });
+    if (few != told_.end()) {
+      const auto splits = static_cast<std::int64_t>(few->counts.size());
+      if (std::all_of(told_.begin(), told_.end(), [&](const Told& t) { return equal_parts(t, splits); }))
+        return output_.name + ": each of " + std::to_string(splits) +
+               " splits of the keys has the same, equal weight: they are merged as a mean, not by their log-sum-exps";
     }
     return output_.name + ": parts of the keys have weights with a factor of their own, as where parts are merged, or tiles rescaled, by " +
            "other maxima and sums than theirs (" + text + ")";

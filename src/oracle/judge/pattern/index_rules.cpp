@@ -59,6 +59,12 @@ std::vector<IndexRule> index_rules(std::int64_t extent) {
       add("i / " + n + " of the " + n + " parts' i mod " + n + ": by columns, not by rows",
           [p, extent](std::int64_t i) { return i % p * (extent / p) + i / p; });
   }
+  // Likewise within blocks: what is interleaved in another way.
+  for (std::int64_t block = 4; block < extent && block <= 256; block *= 2)
+    for (std::int64_t p = 2; p < block && extent % block == 0; p *= 2)
+      add("i of its " + std::to_string(block) + " in the other order, by columns of " + std::to_string(p) +
+              ": interleaved, or split, otherwise",
+          [block, p](std::int64_t i) { return i / block * block + i % block % p * (block / p) + i % block / p; });
   return rules;
 }
 
