@@ -119,15 +119,15 @@ def append_paged_mla_kv_cache(
         _stored(name, argument, cache, values, slots)
 
 
-def _halves(name: str, cache: Any) -> tuple[Any, Any]:
+def _halves(name: str, cache: Any, argument: str = "paged_kv_cache") -> tuple[Any, Any]:
     """Keys and values of a pair, or of one array [pages, 2, ...]."""
     if isinstance(cache, (tuple, list)):
         if len(cache) != 2:
-            raise refuse(name, f"has {len(cache)} members, expected keys and values", argument="paged_kv_cache")
+            raise refuse(name, f"has {len(cache)} members, expected keys and values", argument=argument)
         return cache[0], cache[1]
     shape = getattr(bare(cache), "shape", ())
     if len(shape) != 5 or shape[1] != 2:
-        raise refuse(name, f"has shape {list(shape)}, expected [pages, 2, ...] or a pair", argument="paged_kv_cache", code="bad_shape")
+        raise refuse(name, f"has shape {list(shape)}, expected [pages, 2, ...] or a pair", argument=argument, code="bad_shape")
     return bare(cache)[:, 0], bare(cache)[:, 1]
 
 

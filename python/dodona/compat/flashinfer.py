@@ -12,7 +12,9 @@ from typing import Any, Callable, Iterator
 from . import _compositions as compositions
 from . import _draws as chains
 from . import _layouts as layouts
+from . import _logits_pipe as logits_pipe
 from . import _mx as mx
+from . import _nvfp4_caches as nvfp4_caches
 from . import _paged_wrappers as paged_wrappers
 from . import _pages as pages
 from . import _products as products
@@ -326,6 +328,7 @@ PACKAGE = Package(
         "flashinfer.prefill.single_prefill_with_kv_cache": single_prefill_with_kv_cache,
         "flashinfer.decode.single_decode_with_kv_cache": single_decode_with_kv_cache,
         "flashinfer.autotuner.autotune": autotune,
+        **{f"flashinfer.logits_processor.{module}.{name}": made for module, names in logits_pipe.PLACES.items() for name, made in names.items()},
         "flashinfer.fused_moe.core._maybe_get_cached_w2_permute_indices": layouts.get_w2_permute_indices_with_cache,
         "flashinfer.comm.trtllm_ar.trtllm_allreduce_fusion": trtllm_allreduce_fusion,
         "flashinfer.fp4_quantization.nvfp4_batched_quantize": nvfp4_batched_quantize,
@@ -348,7 +351,7 @@ PACKAGE = Package(
         "flashinfer.jit.env.has_flashinfer_jit_cache": has_flashinfer_jit_cache,
         **{f"flashinfer.utils.{made.__name__}": made for made in (ceil_div, device_support_pdl, get_compute_capability, round_up)},
         **{f"flashinfer.utils.is_{name}_supported": under(f"is_{name}_supported", answer) for name, answer in GENERATIONS.items()},
-        **{f"{module}.{made.__name__}": made for places in (layouts.PLACES, compositions.PLACES, mx.PLACES, pages.PLACES, paged_wrappers.PLACES, products.PLACES, selection.PLACES, utilities.PLACES) for module, functions in places.items() for made in functions},
+        **{f"{module}.{made.__name__}": made for places in (layouts.PLACES, compositions.PLACES, mx.PLACES, nvfp4_caches.PLACES, pages.PLACES, paged_wrappers.PLACES, products.PLACES, selection.PLACES, utilities.PLACES) for module, functions in places.items() for made in functions},
     },
     # How a kernel is launched, and what it works in.
     ignored=frozenset(
