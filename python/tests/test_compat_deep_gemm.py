@@ -255,3 +255,11 @@ def test_what_is_missing_says_so():
     for name in ("fp8_fp4_mega_moe", "tf32_hc_prenorm_gemm"):
         with pytest.raises(compat.NotOffered, match=f"{name} is not offered"):
             getattr(deep_gemm, name)()
+
+
+@pytest.mark.parametrize("lead", [(), (3,)])
+def test_scales_that_lie_as_transfers_want_them_come_back_as_they_are(lead):
+    rows = np.random.default_rng(1).random((*lead, 6, 5), np.float32)
+    laid = deep_gemm.get_mn_major_tma_aligned_tensor(rows)
+    assert laid is not rows and laid.strides[-2:] == (4, 32) and np.array_equal(laid, rows)
+    assert deep_gemm.get_mn_major_tma_aligned_tensor(laid) is laid

@@ -197,3 +197,53 @@ def test_sigmoids_with_a_factor_and_a_shared_expert(renormalize, shared):
         module("moe_topk_sigmoid").topk_sigmoid(logits, weights, ids, None, renormalize, bias, 2.5, 2)
     with pytest.raises(compat.Refused, match="topk_weights has shape"):
         module("moe_topk_sigmoid").topk_sigmoid(logits, weights[:4], ids[:4], None, renormalize, bias, 2.5, shared)
+
+
+def quantized_by_traits(x, group, powers, fused=False, masked=None, whole=False, words_apart=False):
+    """What the kernel writes into outputs that hold 7 before, scales row by row or with rows as neighbours."""
+    *lead, width = x.shape
+    width = width // 2 if fused else width
+    groups = width // group
+    columns = -(-groups // 4) if powers else groups
+    codes = np.full((*lead, width), 7, np.int8 if whole else np.uint8)
+    scales = np.full((*lead, columns), 7, np.int32 if powers else np.float32)
+    if words_apart:
+        scales = scales.swapaxes(-1, -2).copy().swapaxes(-1, -2)
+    said = ["fp16_t", "int8_t" if whole else "fp8_e4m3_t", str(group), *(str(flag).lower() for flag in (powers, not words_apart, groups % 4 == 0, fused, False))]
+    called = module("per_token_group_quant", *said, "flat" if masked is None else "masked").per_token_group_quant
+    called(x, codes if whole else dodona.as_dtype(codes, "f8_e4m3"), scales, *([] if masked is None else [masked, -1]))
+    return codes, scales
+
+
+@pytest.mark.parametrize("powers", [False, True])
+@pytest.mark.parametrize("fused", [False, True])
+def test_groups_are_quantized_whatever_the_layout_of_their_scales(powers, fused):
+    x = f16(5, 1536)
+    rows = dodona.silu_and_mul(x, round_activation="yes") if fused else x
+    codes, scales = (np.asarray(getattr(part, "array", part)) for part in dodona.sgl_per_token_group_quant_8bit(rows, scale_ue8m0=powers, enable_v2=True))
+    for apart in (False, True):
+        made = quantized_by_traits(x, 128, powers, fused, words_apart=apart)
+        assert made[0].tobytes() == codes.tobytes() and np.array_equal(made[1], scales)
+    whole = x.reshape(1, 5, 1536)
+    made = quantized_by_traits(np.concatenate([whole, whole]), 128, powers, fused, masked=np.array([2, 5]))
+    for expert, count in ((0, 2), (1, 5)):
+        assert made[0][expert, :count].tobytes() == codes[:count].tobytes() and np.array_equal(made[1][expert, :count], scales[:count])
+        assert (made[0][expert, count:] == 7).all() and (made[1][expert, count:] == 7).all()
+
+
+def test_groups_of_256_and_whole_numbers():
+    x = f16(3, 512)
+    largest = np.abs(x.astype(np.float32)).reshape(3, 2, 256).max(-1)
+    assert np.array_equal(quantized_by_traits(x, 256, False)[1], largest * np.float32(1 / 448))
+    codes, scales = quantized_by_traits(x, 128, False, whole=True)
+    assert np.abs(codes * np.repeat(scales, 128, axis=1) - x).max() <= scales.max()
+
+
+@pytest.mark.parametrize("powers", [False, True])
+@pytest.mark.parametrize("poison", [np.nan, np.inf, -np.inf])
+def test_no_code_is_none(powers, poison):
+    x = f16(2, 256)
+    x[1, 9] = poison
+    codes = quantized_by_traits(x, 128, powers)[0]
+    assert not (codes & 0x7F == 0x7F).any() and (codes[1, 9] == 0x7E or powers and not np.isnan(poison))
+    assert np.array_equal(codes[0], quantized_by_traits(x[:1], 128, powers)[0][0])

@@ -27,7 +27,7 @@ struct MoeAlignBlockSize {
         .role(Role::expert_ids, "num_experts-1")
         .may_stray()
         .doc("experts chosen by each token, from -1 to num_experts - 2");
-    op.attr("num_experts", num_experts, between(1, 1023)).required().doc("slots: one more than the experts, for slot 0 is that of id -1");
+    op.attr("num_experts", num_experts, between(1, 8192)).required().doc("slots: one more than the experts, for slot 0 is that of id -1");
     op.attr("block_size", block_size, between(1, 1 << 16)).required().doc("rows of a block of the grouped product");
     op.attr("pad_sorted_token_ids", pad_sorted_token_ids).doc("whether what is no id becomes the number of ids");
     op.inout("sorted_token_ids", sorted_token_ids, {i32}, "S")

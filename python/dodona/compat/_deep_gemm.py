@@ -105,7 +105,13 @@ def _columns_first(values: np.ndarray) -> np.ndarray:
 
 
 def get_mn_major_tma_aligned_tensor(sf: Any) -> Any:
-    return as_given(_columns_first(_scales("get_mn_major_tma_aligned_tensor", sf)), bare(sf))
+    """What lies so already comes back as it is."""
+    values = _scales("get_mn_major_tma_aligned_tensor", sf)
+    apart = get_tma_aligned_size(values.shape[-2], values.itemsize)
+    wanted = (apart * values.shape[-1], 1, apart)[-values.ndim :]
+    if tuple(stride // values.itemsize for stride in values.strides) == wanted:
+        return sf
+    return as_given(_columns_first(values), bare(sf))
 
 
 def get_mn_major_tma_aligned_packed_ue8m0_tensor(sf: Any, psum_layout: Any = None) -> Any:

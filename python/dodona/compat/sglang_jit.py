@@ -17,7 +17,7 @@ from .._library import Error
 from .._ops import function
 from . import sgl_kernel
 from ._adapt import NotOffered, as_refused, refuse
-from ._hooks.arrays import bare, dense, dense_copy, like, type_of
+from ._hooks.arrays import bare, bytes_as, dense, dense_copy, like, type_of
 from ._hooks.checks import of_shape, of_type, shape_of, writable
 from ._layouts import as_given
 
@@ -178,6 +178,41 @@ def _group_quant_v2(
     sgl_kernel.sgl_per_token_group_quant_8bit(input, output_q, output_s, group_size, 1e-10, low, high, scale_ue8m0, **given)
 
 
+def _bytes(array: Any) -> Any:
+    """The same memory as codes that can be stored one by one."""
+    return bare(bytes_as(array, "u8"))
+
+
+def _group_quant_by_traits(module: Module, input: Any, output_q: Any, output_s: Any, masked_m: Any = None, expected_m: Optional[int] = None) -> None:
+    """Version 2's quantizer, whatever the layout of its scales; silu of the gate is rounded to the input's type, and so is its product with up. Groups of
+    256 and f32 are version 1's, which divides where this kernel multiplies with an approximate quotient. No code is NaN: what is none becomes 448."""
+    name, group, powers, fused = "per_token_group_quant", int(module.args[3]), module.flag(3), module.flag(6)
+    shape = shape_of(name, "input", input, 2, 3)
+    of_shape(name, "output_q", output_q, (*shape[:-1], shape[-1] // (2 if fused else 1)))
+    shape_of(name, "output_s", output_s, len(shape))
+    for argument, value in (("output_q", output_q), ("output_s", output_s)):
+        writable(name, argument, value)
+    at: Any = Ellipsis
+    if masked_m is not None:
+        of_shape(name, "masked_m", masked_m, shape[:1])
+        of_type(name, "masked_m", masked_m, "i32", "i64")
+        at = as_given(np.arange(shape[1]) < np.asarray(bare(masked_m))[:, None], bare(input))
+    rows = dense(bare(input)[at].reshape(-1, shape[-1]))
+    if fused:
+        rows = bare(function("silu_and_mul")(like(input, rows), round_activation="yes"))
+    whole = type_of(output_q) == "i8"
+    limits = {"fp8_min": -128.0, "fp8_max": 127.0} if whole else {}
+    second = group <= 128 and type_of(input) != "f32"
+    made = function("sgl_per_token_group_quant_8bit")(like(input, rows), group_size=group, scale_ue8m0=powers, enable_v2=second, **limits)
+    codes, scales = (bare(part) for part in made)
+    of_shape(name, "output_s", output_s, (*shape[:-1], scales.shape[-1]))
+    codes = _bytes(codes)
+    if not whole:  # NaN, and infinity under a scale that is infinite
+        codes[(rows != rows) | (not powers) * (abs(rows) == float("inf"))] = 0x7E
+    for target, made in ((_bytes(bare(output_q)), codes), (bare(output_s), scales)):
+        target[at] = made.reshape(target[at].shape)
+
+
 def _tensor_quant(module: Module, input: Any, output_q: Any, output_s: Any) -> None:
     for argument, value in (("input", input), ("output_q", output_q)):
         shape_of("per_tensor_quant_fp8", argument, value, 1)
@@ -281,6 +316,7 @@ KERNELS: dict[str, Callable[..., None]] = {
     "per_tensor_quant_fp8": _tensor_quant,
     "per_token_group_quant_8bit": _group_quant,
     "per_token_group_quant_8bit_v2": _group_quant_v2,
+    "per_token_group_quant": _group_quant_by_traits,
     "per_token_quant_fp8": lambda module, input, output_q, output_s: sgl_kernel.sgl_per_token_quant_fp8(input, output_q, output_s),
     "rmsnorm": _rmsnorm("fused"),
     "rmsnorm_hf": _rmsnorm("rounded"),

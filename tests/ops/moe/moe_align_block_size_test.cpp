@@ -61,6 +61,16 @@ TEST(MoeAlignBlockSize, ManySlotsLeaveTheEndsOfTheirIds) {
   }
 }
 
+TEST(MoeAlignBlockSize, ThereMayBeAsManySlotsAsNewerKernelsHave) {
+  for (const Mode mode : all_modes) {
+    const auto op = ops::run(call({1, 3}, {8190, 4000, 8190}, 8192, 2, true, 6), in_mode(mode));
+    EXPECT_EQ(values_of(op.sorted_token_ids), (Values{1, 3, 0, 2, 3, 3}));
+    EXPECT_EQ(values_of(op.experts_ids), (Values{4000, 8190, 77}));
+    EXPECT_EQ(values_of(op.cumsum_buffer)[4001], 1);
+    EXPECT_EQ(values_of(op.cumsum_buffer)[8192], 4);
+  }
+}
+
 TEST(MoeAlignBlockSize, TheKernelOfOneBlockDealsIdsOutTo32Threads) {
   // Ids 0 and 32 are those of thread 0.
   const auto op = ops::run(call({1, 34}, Values(34, 0), 2, 64, true, 64), in_mode(Mode::hopper));
@@ -80,7 +90,7 @@ TEST(MoeAlignBlockSize, IdsOutOfRangeAndBuffersWithoutRoomAreRefusedByName) {
       {call({1, 2}, {0, 3}, 4, 2, true, 8), "topk_ids holds 3 at element 1, expected -1 to num_experts - 2 = 2"},
       {call({1, 2}, {-2, 0}, 4, 2, true, 8), "topk_ids holds -2 at element 0"},
       {call({1, 2}, {0, 1}, 4, 4, true, 7), "sorted_token_ids has 7 elements, expected at least 8"},
-      {call({1, 2}, {0, 1}, 1024, 4, true, 8), "num_experts"},
+      {call({1, 2}, {0, 1}, 8193, 4, true, 8), "num_experts"},
       {no_block(), "block_size"},
   };
   for (const auto& [op, text] : bad) {
