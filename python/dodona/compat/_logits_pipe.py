@@ -318,19 +318,24 @@ def _always(window: Sequence[Op]) -> bool:
     return True
 
 
-def _last_but(made: type[Op], **defaults: Any) -> Callable[[Sequence[Op]], Op]:
-    """The operator, with what was said of the last one of the window."""
-    return lambda window: made(**{name: getattr(window[-1], "default_params", {}).get(name, value) for name, value in defaults.items()})
+def _builder(name: str, made: type[Op], **defaults: Any) -> Callable[[Sequence[Op]], Op]:
+    """Makes the operator, with what was said of the last one of the window."""
+
+    def build(window: Sequence[Op]) -> Op:
+        return made(**{name: getattr(window[-1], "default_params", {}).get(name, value) for name, value in defaults.items()})
+
+    build.__name__ = build.__qualname__ = name
+    return build
 
 
-build_temperature_softmax = _last_but(FusedTemperatureSoftmaxOp, enable_pdl=None)
-build_topk_sampling = _last_but(FusedProbsTopKSampleOp, deterministic=True)
-build_topp_sampling = _last_but(FusedProbsTopPSampleOp, deterministic=True)
-build_minp_sampling = _last_but(FusedProbsMinPSampleOp, deterministic=True)
+build_temperature_softmax = _builder("build_temperature_softmax", FusedTemperatureSoftmaxOp, enable_pdl=None)
+build_topk_sampling = _builder("build_topk_sampling", FusedProbsTopKSampleOp, deterministic=True)
+build_topp_sampling = _builder("build_topp_sampling", FusedProbsTopPSampleOp, deterministic=True)
+build_minp_sampling = _builder("build_minp_sampling", FusedProbsMinPSampleOp, deterministic=True)
 
 
 def get_default_fusion_rules() -> list[FusionRule]:
-    joint = _last_but(FusedProbsTopKTopPSampleOp)
+    joint = _builder("build_joint_sampling", FusedProbsTopKTopPSampleOp)
     return [
         FusionRule((TemperatureOp, SoftmaxOp), _always, build_temperature_softmax, 100),
         FusionRule((ProbsTopKOp, TopPOp, ProbsSampleOp), joint_topk_topp_sampleprobs_guard, joint, 100),
@@ -437,7 +442,7 @@ class LogitsPipe:
         return f"LogitsPipe([{listed[0]}], ops=[{listed[1]}], compiled_ops=[{listed[2]}])"
 
 
-BUILDERS = ("build_temperature_softmax", "build_topk_sampling", "build_topp_sampling", "build_minp_sampling")
+BUILDERS = (build_temperature_softmax, build_topk_sampling, build_topp_sampling, build_minp_sampling)
 
 # What is here, by the module of flashinfer.logits_processor in which upstream has it.
 PLACES: dict[str, dict[str, Any]] = {
@@ -449,10 +454,7 @@ PLACES: dict[str, dict[str, Any]] = {
     "validators": {
         made.__name__: made for made in (CompileError, single_softmax_rule, indices_terminal_rule, get_default_validity_checks, validate_pipeline)
     },
-    "fusion_rules": {
-        **{made.__name__: made for made in (FusionRule, joint_topk_topp_sampleprobs_guard, get_default_fusion_rules)},
-        **{name: globals()[name] for name in BUILDERS},
-    },
+    "fusion_rules": {made.__name__: made for made in (FusionRule, joint_topk_topp_sampleprobs_guard, get_default_fusion_rules, *BUILDERS)},
     "compiler": {"Compiler": Compiler, "compile_pipeline": compile_pipeline},
     "pipeline": {"LogitsPipe": LogitsPipe},
 }

@@ -65,6 +65,35 @@ def _cutlass(q_nope: Any, q_pe: Any, ckv_cache: Any, kpe_cache: Any, out: Any, k
         raise as_refused(error, NAME) from None
 
 
+KINDS = {"bfloat16": "bf16", "float16": "f16", "half": "f16", "float8_e4m3fn": "f8_e4m3"}
+ROTATED = 64  # numbers of the part beside the latent row; where there is none, zeros add nothing
+
+
+def _kind(planned: Any) -> str:
+    """Our name of a type as torch or NumPy writes it; what else it may be says nothing."""
+    return KINDS.get(str(planned).rpartition(".")[2].strip("'>"), "")
+
+
+def _as_planned(given: dict, kinds: dict) -> None:
+    for argument, value in given.items():
+        planned = kinds["q" if argument.startswith("q") else "kv"]
+        if planned and type_of(value) not in (planned, "u8"):
+            text = f"{argument}.dtype={type_of(value)} does not match the planned {planned}"
+            raise refuse(NAME, text, argument=argument, code="bad_dtype")
+
+
+def _scales(ckv_scale: Any, ckv_scale_arr: Any, kpe_scale: Any, ckv_cache: Any) -> None:
+    """Of caches of 8 bits: one number for all latent rows or one for each 128 of a row, and one of what is rotated."""
+    if (ckv_scale is None) == (ckv_scale_arr is None):
+        raise refuse(NAME, "Exactly one of ckv_scale or ckv_scale_arr is required when kv_data_type is FP8", argument="ckv_scale", code="missing_argument")
+    wanted = (*tuple(bare(ckv_cache).shape)[:2], bare(ckv_cache).shape[2] // 128)
+    if ckv_scale_arr is not None and tuple(getattr(bare(ckv_scale_arr), "shape", ())) != wanted:
+        found = list(getattr(bare(ckv_scale_arr), "shape", ()))
+        raise refuse(NAME, f"Invalid shape of ckv_scale_arr: {found}, expected {list(wanted)}", argument="ckv_scale_arr", code="bad_shape")
+    if kpe_scale is None:
+        raise refuse(NAME, "kpe_scale is required when kv_data_type is FP8", argument="kpe_scale", code="missing_argument")
+
+
 class BatchMLAPagedAttentionWrapper:
     """What plan is given is kept and handed to `dodona.batch_mla_paged_attention` by run. Workspaces and graphs mean nothing here."""
 
@@ -108,6 +137,11 @@ class BatchMLAPagedAttentionWrapper:
             "causal": bool(causal),
             "sm_scale": float(sm_scale),
         }
+        self._kinds = {"q": _kind(q_data_type), "kv": _kind(kv_data_type)}
+        if self._kinds["kv"] == "f8_e4m3" and self._kinds["q"] == "f16":
+            self._plan = None
+            text = "is float16: FP8 kv_data_type for MLA currently only supports q_data_type=torch.bfloat16"
+            raise refuse(NAME, text, argument="q_data_type", code="bad_dtype")
         self._sizes = {"q_nope": (num_heads, head_dim_ckv), "q_pe": (num_heads, head_dim_kpe)}
         self._page_size = page_size
 
@@ -139,10 +173,15 @@ class BatchMLAPagedAttentionWrapper:
         if self._plan is None:
             raise refuse(NAME, "run: plan comes first")
         for name, tensor in (("q_nope", q_nope), ("q_pe", q_pe)):
-            if tuple(tensor.shape[1:]) != self._sizes[name]:
-                raise refuse(NAME, f"has shape {tuple(tensor.shape)}, expected heads of {self._sizes[name]} as planned", argument=name, code="bad_shape")
-        if ckv_cache.shape[1] != self._page_size:
-            raise refuse(NAME, f"has pages of {ckv_cache.shape[1]}, expected {self._page_size} as planned", argument="ckv_cache", code="bad_shape")
+            if tuple(bare(tensor).shape[1:]) != self._sizes[name]:
+                raise refuse(NAME, f"has shape {tuple(bare(tensor).shape)}, expected heads of {self._sizes[name]} as planned", argument=name, code="bad_shape")
+        if (page := bare(ckv_cache).shape[1]) != self._page_size:
+            raise refuse(NAME, f"has pages of {page}, expected {self._page_size} as planned", argument="ckv_cache", code="bad_shape")
+        _as_planned({"q_nope": q_nope, "q_pe": q_pe, "ckv_cache": ckv_cache, "kpe_cache": kpe_cache}, self._kinds)
+        if self._kinds["kv"] == "f8_e4m3":
+            _scales(ckv_scale, ckv_scale_arr, kpe_scale, ckv_cache)
+        if tuple(bare(q_pe).shape)[-1] == tuple(bare(kpe_cache).shape)[-1] == 0:
+            q_pe, kpe_cache = (like(part, with_zeros_behind(bare(part), ROTATED)) for part in (q_pe, kpe_cache))
         room = out
         if fewer := tuple(bare(q_nope).shape)[-1] == tuple(bare(ckv_cache).shape)[-1] == FEWER:  # zeros behind add nothing
             q_nope, ckv_cache = (like(part, with_zeros_behind(bare(part), LATENT - FEWER)) for part in (q_nope, ckv_cache))

@@ -23,6 +23,7 @@ from . import _utilities as utilities
 from ._adapt import Op, named, refuse
 from ._collectives import trtllm_allreduce_fusion
 from ._hooks import arrays, attention, draws, experts, orders, quantized
+from ._hooks.attention import counter_bytes
 from ._mla_wrapper import BatchMLAPagedAttentionWrapper
 from ._packages import Later, Package, in_place_of
 from ._ragged_wrapper import BatchPrefillWithRaggedKVCacheWrapper, single_decode_with_kv_cache, single_prefill_with_kv_cache
@@ -142,7 +143,7 @@ def round_up(x: int, y: int) -> int:
 
 def get_trtllm_gen_multi_ctas_kv_counter_bytes(batch_size: int, num_qo_heads: int, sm_count: int) -> int:
     """Of upstream's scratch memory: a word for each head or multiprocessor."""
-    return round_up(max(batch_size * num_qo_heads, sm_count), 8) * 4
+    return counter_bytes(batch_size, num_qo_heads, sm_count)
 
 
 def nvfp4_e4m3_max(nvfp4_4over6_config: Any) -> float:
@@ -267,8 +268,8 @@ FUNCTIONS = {
         only={"sinks": (None,), "backend": ("auto", "trtllm-gen"), "use_fp16_softmax": (None, False)},
         beside={"sparse_mla_top_k": 0, **attention.NOT_READ},
         newer=orders.newer_where(orders.a_number),
-        takes=("cum_seq_lens_q", "max_q_len", "skip_softmax_threshold_scale_factor", "uses_shared_paged_kv_idx"),
-        before=attention.scales_as_numbers("trtllm_batch_decode_with_kv_cache_mla"),
+        takes=("cum_seq_lens_q", "max_q_len", "multi_ctas_kv_counter_buffer", "skip_softmax_threshold_scale_factor", "uses_shared_paged_kv_idx"),
+        before=attention.scales_as_numbers("trtllm_batch_decode_with_kv_cache_mla", attention.room_to_count),
         around=attention.of_any_rank,
     ),
     "trtllm_bf16_moe": Op(**ACTIVATED, before=experts.trtllm_activation("trtllm_bf16_moe", experts.moe_by_number), newer=orders.newer_bf16_moe),

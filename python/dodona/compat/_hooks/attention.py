@@ -135,10 +135,36 @@ def separate_outputs(run: Run, call: Call) -> None:
         target.copy_(call[output])
 
 
-def scales_as_numbers(name: str) -> Callable[[Call], None]:
+def room_to_count(call: Call) -> None:
+    """Of the kernel's counters nothing is used, but a caller that gives too little would not run on a GPU."""
+    name, argument = "trtllm_batch_decode_with_kv_cache_mla", "multi_ctas_kv_counter_buffer"
+    room = bare(call.pop(argument))
+    if room is None:
+        return
+    if not hasattr(room, "shape"):
+        raise refuse(name, f"is {room!r}, expected an array", argument=argument, code="bad_dtype")
+    query = bare(call["query"])
+    size, needed = room.itemsize * int(np.prod(tuple(room.shape))), counter_bytes(query.shape[0], query.shape[-2])
+    contiguous = room.is_contiguous() if is_torch(room) else room.flags.c_contiguous
+    for wrong, text in (
+        (not contiguous, "must be contiguous"),
+        ((room.data_ptr() if is_torch(room) else room.ctypes.data) % 16, "must be 16-byte aligned"),
+        (size < needed, f"is too small: got {size} bytes, need {needed} bytes"),
+    ):
+        if wrong:
+            raise refuse(name, f"{argument} {text}", argument=argument, code="bad_shape")
+
+
+def counter_bytes(batch_size: int, num_qo_heads: int, sm_count: int = 148) -> int:
+    """A word for each head or multiprocessor."""
+    return -(-max(batch_size * num_qo_heads, sm_count) // 8) * 32
+
+
+def scales_as_numbers(name: str, first: Callable[[Call], None] = lambda call: None) -> Callable[[Call], None]:
     """Scales may be tensors of one element."""
 
     def read(call: Call) -> None:
+        first(call)
         for scale in ("bmm1_scale", "bmm2_scale"):
             if hasattr(call[scale], "dtype") and hasattr(call[scale], "item"):
                 if dtype_name(call[scale].dtype) != "f32":
