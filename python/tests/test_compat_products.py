@@ -282,3 +282,56 @@ def test_mla_by_the_cutlass_kernel_has_its_own_scale():
             wrapper.run(**{"q_nope": q_nope, "q_pe": q_pe, "ckv_cache": ckv, "kpe_cache": kpe, "kv_len": lengths, "page_table": tables, "out": codes, **changes})
     with pytest.raises(compat.Refused, match="backend is 'no', expected auto, fa2, fa3 or cutlass"):
         flashinfer.mla.BatchMLAPagedAttentionWrapper(None, backend="no")
+
+
+# ---- bf16 rows that are quantized on the way, and weights of four bits ----
+
+
+@pytest.mark.parametrize("rows_of_a_scale", [1, 128])
+def test_block_scales_of_rows_and_of_squares(rows_of_a_scale):
+    case = dodona.gen(f"fp8_gemm_nt M=5 N=192 K=256 --attr gran_n={rows_of_a_scale} --seed 3")
+    a = case.arguments()
+    codes = lambda value: dodona.as_dtype(np.asarray(getattr(value, "array", value)).view(np.uint8), "f8_e4m3")
+    wanted = np.asarray(case.run()["d"]).tobytes()
+    for scales in (a["sfa"], np.ascontiguousarray(np.asarray(a["sfa"]).T)):  # the kernel reads blocks first
+        made = flashinfer.gemm.fp8_blockscale_gemm_sm90(codes(a["a"]), codes(a["b"]), scales, a["sfb"])
+        assert np.asarray(made).tobytes() == wanted
+
+
+def test_rows_and_weights_in_sixteen_bits_are_quantized():
+    """Rows by 128 of a row, weights by squares, whose largest magnitude is 448."""
+    a, b = bf16(5, 256), bf16(192, 256)
+    made = flashinfer.gemm.fp8_blockscale_gemm_sm90(a, b)
+    squares = np.abs(np.pad(wide(b), ((0, 64), (0, 0))).reshape(2, 128, 2, 128)).max((1, 3)).astype(np.float32) / np.float32(448)
+    by = np.repeat(np.repeat(squares, 128, 0)[:192], 128, 1)
+    every = np.unique(E4M3[np.isfinite(E4M3)]).astype(np.float64)
+    quotient = wide(b) / by
+    at = np.clip(np.searchsorted(every, quotient), 1, len(every) - 1)
+    nearest = np.where(quotient - every[at - 1] < every[at] - quotient, every[at - 1], every[at])
+    codes, scales = dodona.sgl_per_token_group_quant_8bit(a)
+    rows = E4M3[np.asarray(getattr(codes, "array", codes)).view(np.uint8)].astype(np.float64) * np.repeat(scales, 128, 1)
+    near(made, rows @ (nearest * by).T, 2**-7)
+
+
+@pytest.mark.parametrize("changes, words", [
+    ({"input": bf16(3, 200), "weight": bf16(64, 200)}, "divisible by block size"), ({"weight": bf16(63, 256)}, "divisible by 64"),
+    ({"input": np.zeros((3, 256), np.float32)}, "FP8 .*or BF16"), ({"input_scale": np.ones((3, 2), np.float32)}, "should not be provided for BF16"),
+    ({"weight": dodona.as_dtype(np.zeros((64, 256), np.uint8), "f8_e4m3")}, "weight_scale is required when weight is FP8"),
+    ({"input": dodona.as_dtype(np.zeros((3, 256), np.uint8), "f8_e4m3"), "input_scale": np.ones((3, 2), np.float32)}, "FP8 input.*BF16 weight.*not supported"),
+])  # fmt: skip
+def test_block_scales_that_do_not_fit_are_refused(changes, words):
+    with pytest.raises(compat.Refused, match=words):
+        flashinfer.gemm.fp8_blockscale_gemm_sm90(**{"input": bf16(3, 256), "weight": bf16(64, 256), **changes})
+
+
+@pytest.mark.parametrize("alpha", [None, 0.3])
+def test_weights_of_four_bits(alpha):
+    rows, weights = bf16(3, 128), bf16(72, 128)
+    codes, scales = (np.asarray(getattr(part, "array", part)) for part in flashinfer.fp4_quantize(weights, np.array([8.0], np.float32)))
+    factor = None if alpha is None else np.array([alpha], np.float32)
+    prepared = flashinfer.prepare_bf16_fp4_weights(codes, scales.view(np.uint8), factor, backend="cudnn")
+    made = flashinfer.mm_bf16_fp4(rows, *prepared, backend="cudnn")
+    values = flashinfer.e2m1_and_ufp8sf_scale_to_float(codes, scales.view(np.uint8), np.array([1.0 if alpha is None else alpha], np.float32))
+    near(made, wide(rows) @ values.astype(np.float64).T)
+    with pytest.raises(compat.Refused, match="requires at least"):
+        flashinfer.prepare_bf16_fp4_weights(codes, scales.view(np.uint8).reshape(-1)[:64], backend="cudnn")

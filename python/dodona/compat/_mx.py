@@ -1,4 +1,4 @@
-"""Products of codes of 8 and 4 bits of which 32 neighbours along K share an exponent (MXFP8, MXFP4). A code times a power of two is a number that bf16
+"""Products of codes of 8 and 4 bits of which 32 neighbours along K share an exponent (MXFP8, MXFP4), or 16 of 4 bits a scale. A code times a power of two is a number that bf16
 holds: rows and weights are widened, and the product of bf16 does the rest. Its fp32 sums are of the same exact products as those of a tensor core
 that takes the codes."""
 
@@ -12,8 +12,8 @@ import numpy as np
 from .._arrays import is_torch, like_torch, numpy_dtype
 from ._adapt import NotOffered, named, refuse
 from ._hooks.arrays import bare, dense, rounded, type_of
-from ._hooks.checks import of_type, shape_of
-from ._layouts import E2M1, E4M3, codes_of, get_shuffle_matrix_a_row_indices, scales_of, tile_of
+from ._hooks.checks import of_shape, of_type, shape_of
+from ._layouts import E2M1, E4M3, as_given, codes_of, get_shuffle_matrix_a_row_indices, scales_of, tile_of
 from ._products import BF16, _choice, _dtype, _integers, _into, _product, _put, _room, _turned
 
 GROUP = 32  # codes of one exponent
@@ -190,7 +190,69 @@ def group_gemm_mxfp8_mxfp4_nt_groupwise(
     return made if out is None else out
 
 
-for _made, _backends in ((mm_mxfp8, ("cutlass", "cute-dsl", "trtllm", "cudnn")), (bmm_mxfp8, ("cudnn",))):  # of upstream's decorator, on a B200
+# ---- e2m1 under scales of 16 columns, in 16-bit rows' products ----
+
+
+def _weights_of_four_bits(name: str, b: Any, b_descale: Any, alpha: Any, block_size: int) -> tuple[int, int]:
+    """Rows and columns of what mm_bf16_fp4 takes: packed e2m1, and e4m3 scales in tiles of 128 x 4."""
+    columns, packed = shape_of(name, "b", b, 2)
+    of_type(name, "b", b, "u8")
+    _choice(name, "block_size", block_size, 16)
+    if packed % 8:
+        raise refuse(name, f"K={2 * packed} must be a multiple of block_size={block_size}", argument="b", code="bad_shape")
+    needed = -(-columns // 128) * -(-packed // 32) * 512
+    of_type(name, "b_descale", b_descale, "u8", "f8_e4m3")
+    if (room := int(np.prod(tuple(bare(b_descale).shape)))) < needed:
+        text = f"b_descale has {room} bytes but the 128x4-swizzled layout for N={columns}, K_sf={packed // 8} requires at least {needed}"
+        raise refuse(name, text, argument="b_descale", code="bad_shape")
+    if alpha is not None:
+        of_shape(name, "alpha", alpha, (1,))
+        of_type(name, "alpha", alpha, "f32")
+    return columns, 2 * packed
+
+
+FOUR_BIT_BACKENDS = ("cudnn", "cute-dsl")
+
+
+@named("prepare_bf16_fp4_weights")
+def prepare_bf16_fp4_weights(b: Any, b_descale: Any, alpha: Optional[Any] = None, *, backend: str, block_size: int = 16) -> tuple[Any, Any, Any]:
+    """What the kernels want is here what nvfp4_quantize gives."""
+    name = "prepare_bf16_fp4_weights"
+    _weights_of_four_bits(name, b, b_descale, alpha, block_size)
+    _choice(name, "backend", backend, *FOUR_BIT_BACKENDS)
+    return b, b_descale, alpha
+
+
+@named("mm_bf16_fp4")
+def mm_bf16_fp4(
+    a: Any, b: Any, b_descale: Any, alpha: Optional[Any] = None, *, backend: str, out_dtype: Optional[Any] = None, out: Optional[Any] = None,
+    block_size: int = 16, enable_pdl: bool = True, **how: Any,
+) -> Any:  # fmt: skip
+    """a in bf16 times weights [N, K] transposed: a code times its scale is a number that bf16 holds, and alpha multiplies the fp32 sums."""
+    name = "mm_bf16_fp4"
+    rows, inner = shape_of(name, "a", a, 2)
+    of_type(name, "a", a, "bf16")
+    _choice(name, "backend", backend, *FOUR_BIT_BACKENDS)
+    columns, depth = _weights_of_four_bits(name, b, b_descale, alpha, block_size)
+    if depth != inner:
+        raise refuse(name, f"has {depth} columns, expected {inner} as a has", argument="b", code="bad_shape")
+    kind = _dtype(name, "out_dtype", "bf16" if out_dtype is None else out_dtype, "bf16", "f16")
+    _room(name, out, (rows, columns), kind)
+    scales = E4M3[scales_of(codes_of(dense(bare(b_descale))), columns, inner // 16, 128)]
+    words = rounded(E2M1[halves(codes_of(dense(bare(b))))] * np.repeat(scales, 16, axis=1), "bf16").view(np.uint16)
+    weights = as_bf16(words, bare(a))
+    if alpha is None:
+        return _into(out, _product(name, a, _turned(weights), None, None, kind, how))
+    sums = bare(_product(name, a, _turned(weights), None, None, "f32", how))
+    return _into(out, rounded(sums * np.float32(bare(alpha).reshape(-1)[0]), kind))
+
+
+def _unswizzle_sf_128x4(sf_swizzled: Any, n: int, k_sf: int) -> Any:
+    """Bytes of scales row by row, of those in tiles."""
+    return as_given(np.ascontiguousarray(scales_of(codes_of(dense(bare(sf_swizzled))), n, k_sf, 128)), bare(sf_swizzled))
+
+
+for _made, _backends in ((mm_bf16_fp4, ("cudnn",)), (mm_mxfp8, ("cutlass", "cute-dsl", "trtllm", "cudnn")), (bmm_mxfp8, ("cudnn",))):  # of upstream's decorator, on a B200
     _made.is_backend_supported = lambda backend, cc=None, known=_backends: backend in known
     _made.is_compute_capability_supported = lambda cc: True
 
@@ -213,6 +275,7 @@ def _check_cudnn_bmm_mxfp8_scale_len(a: Any, b: Any, a_scale: Any, b_scale: Any)
 
 
 PLACES = {
+    "flashinfer.gemm.gemm_bf16_fp4": (_unswizzle_sf_128x4, mm_bf16_fp4, prepare_bf16_fp4_weights),
     "flashinfer.gemm.gemm_mm_mxfp8_cute_dsl": (_b12x_mxfp8_dsl_supported,),
     "flashinfer.gemm.gemm_base": (mm_mxfp8, bmm_mxfp8, group_gemm_mxfp8_mxfp4_nt_groupwise, _check_mxfp8_gemm_strides, _check_cudnn_bmm_mxfp8_scale_len),
 }

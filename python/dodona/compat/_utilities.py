@@ -9,6 +9,7 @@ from typing import Any, Callable, Iterable, Optional
 import numpy as np
 
 from .._arrays import is_torch
+from . import _deep_gemm as deep_gemm
 from ._adapt import NotOffered, named, refuse
 from ._hooks.arrays import bare
 from ._hooks.checks import of_type, shape_of
@@ -163,12 +164,22 @@ def dequantize_fp8(x: Any, x_scale: Any, scale_major_mode: str) -> Any:
 
 
 # What is here, by the module in which upstream has it.
+def per_token_cast_to_fp8(x: Any) -> tuple[Any, Any]:
+    """DeepGEMM's, under powers of two."""
+    return deep_gemm.per_token_cast_to_fp8(x, True)
+
+
+def per_block_cast_to_fp8(x: Any) -> tuple[Any, Any]:
+    """DeepGEMM's, under powers of two."""
+    return deep_gemm.per_block_cast_to_fp8(x, True)
+
+
 PLACES = {
     "flashinfer.quantization": (packbits, segment_packbits),
     "flashinfer.quantization.packbits": (packbits, segment_packbits),
     "flashinfer.utils": (calculate_tile_tokens_dim, determine_gemm_backend, next_positive_power_of_2, _match_sm_version),
     "flashinfer.gemm.gemm_base": (_match_sm_version,),
-    "flashinfer.testing.utils": (quantize_fp8, dequantize_fp8),
+    "flashinfer.testing.utils": (quantize_fp8, dequantize_fp8, per_block_cast_to_fp8, per_token_cast_to_fp8),
     "flashinfer.jit.core": (build_jit_specs,),
     "flashinfer.jit": (build_jit_specs,),
     "flashinfer.gemm": tuple(spec(name) for name in ("gen_gemm_module", "gen_gemm_sm90_module")),

@@ -18,6 +18,7 @@ from . import _nvfp4_caches as nvfp4_caches
 from . import _paged_wrappers as paged_wrappers
 from . import _pages as pages
 from . import _products as products
+from . import _routes as routes
 from . import _selection as selection
 from . import _utilities as utilities
 from ._adapt import Op, named, refuse
@@ -329,6 +330,7 @@ PACKAGE = Package(
         "flashinfer.prefill.single_prefill_with_kv_cache": single_prefill_with_kv_cache,
         "flashinfer.decode.single_decode_with_kv_cache": single_decode_with_kv_cache,
         "flashinfer.autotuner.autotune": autotune,
+        "flashinfer.gemm.gemm_bf16_fp4._CUDNN_BF16_FP4_MIN_BACKEND_VERSION": 92301,  # which tests compare a library's version with
         **{f"flashinfer.logits_processor.{module}.{name}": made for module, names in logits_pipe.PLACES.items() for name, made in names.items()},
         "flashinfer.fused_moe.core._maybe_get_cached_w2_permute_indices": layouts.get_w2_permute_indices_with_cache,
         "flashinfer.comm.trtllm_ar.trtllm_allreduce_fusion": trtllm_allreduce_fusion,
@@ -352,7 +354,7 @@ PACKAGE = Package(
         "flashinfer.jit.env.has_flashinfer_jit_cache": has_flashinfer_jit_cache,
         **{f"flashinfer.utils.{made.__name__}": made for made in (ceil_div, device_support_pdl, get_compute_capability, round_up)},
         **{f"flashinfer.utils.is_{name}_supported": under(f"is_{name}_supported", answer) for name, answer in GENERATIONS.items()},
-        **{f"{module}.{made.__name__}": made for places in (layouts.PLACES, compositions.PLACES, mx.PLACES, nvfp4_caches.PLACES, pages.PLACES, paged_wrappers.PLACES, products.PLACES, selection.PLACES, utilities.PLACES) for module, functions in places.items() for made in functions},
+        **{f"{module}.{made.__name__}": made for places in (layouts.PLACES, compositions.PLACES, mx.PLACES, nvfp4_caches.PLACES, pages.PLACES, paged_wrappers.PLACES, products.PLACES, routes.PLACES, selection.PLACES, utilities.PLACES) for module, functions in places.items() for made in functions},
     },
     # How a kernel is launched, and what it works in.
     ignored=frozenset(
