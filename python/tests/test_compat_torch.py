@@ -220,3 +220,53 @@ def test_vllms_operators_and_sums_of_products_take_tensors():
     with pytest.raises(compat.Refused, match="d requires grad, and is written"):
         deep_gemm.einsum("bhr,hdr->bhd", a, b, d.requires_grad_())
     assert torch.equal(d.detach(), kept)
+
+
+# ---- vLLM's operators ----
+
+
+def test_vllms_operators_are_the_functions_of_their_names():
+    from dodona.compat import vllm_operators
+    from dodona.compat.vllm import _custom_ops as custom
+
+    vllm_operators.define()
+    vllm_operators.define()  # once
+    of = torch.ops._C
+    x, weight = torch.randn(3, 256, dtype=torch.bfloat16), torch.randn(256, dtype=torch.bfloat16)
+    out, wanted = torch.empty_like(x), torch.empty_like(x)
+    of.rms_norm(out, x, weight, 1e-6)
+    custom.rms_norm(wanted, x, weight, 1e-6)
+    assert torch.equal(out, wanted)
+    half = torch.empty(3, 128, dtype=torch.bfloat16)
+    for name, op, how in (("silu_and_mul", "silu_and_mul", {}), ("mul_and_silu", "silu_and_mul", {"gate_order": "up_gate"}), ("gelu_and_mul", "gelu_and_mul", {})):
+        getattr(of, name)(half, x)
+        assert torch.equal(half, getattr(dodona, op)(x, round_activation="yes", **how))
+    codes, scale = torch.empty(3, 256, dtype=torch.float8_e4m3fn), torch.empty(1)
+    of.dynamic_scaled_fp8_quant(codes, x, scale)
+    again, same = custom.scaled_fp8_quant(x)
+    assert torch.equal(codes.view(torch.uint8), again.view(torch.uint8)) and torch.equal(scale, same)
+    of.static_scaled_fp8_quant(codes, x, scale * 2)
+    assert torch.equal(codes.view(torch.uint8), custom.scaled_fp8_quant(x, scale * 2)[0].view(torch.uint8))
+    scales = torch.empty(3, 1)
+    of.dynamic_per_token_scaled_fp8_quant(codes, x, scales)
+    again, same = custom.scaled_fp8_quant(x, use_per_token_if_dynamic=True)
+    assert torch.equal(codes.view(torch.uint8), again.view(torch.uint8)) and torch.equal(scales, same)
+    groups = torch.empty(2, 3).T
+    of.per_token_group_fp8_quant(x, codes, groups, 128, 1e-10, -448.0, 448.0, False)
+    again, same = dodona.sgl_per_token_group_quant_8bit(x, divide="ieee")
+    assert torch.equal(codes.view(torch.uint8), again.view(torch.uint8)) and torch.equal(groups, same)
+    of.per_token_group_fp8_quant(x, codes, groups, 128, 1e-10, -448.0, 448.0, True, False, False)
+    assert torch.equal(groups.log2().round().exp2(), groups)
+    weights, ids, places = torch.empty(3, 2), torch.empty(3, 2, dtype=torch.int32), torch.empty(3, 2, dtype=torch.int32)
+    torch.ops._moe_C.topk_softmax(weights, ids, places, x.float(), True)
+    assert torch.allclose(weights.sum(1), torch.ones(3)) and torch.equal(ids[:, 0].long(), x.float().argmax(1))
+    rows, order = torch.empty(4, 256, dtype=torch.bfloat16), torch.tensor([2, 0, 1, 1], dtype=torch.int32)
+    torch.ops._moe_C.shuffle_rows(x, order, rows)
+    assert torch.equal(rows, x[order.long()])
+    joined = torch.empty(3, 1, 256, dtype=torch.bfloat16)
+    torch.ops._C_cache_ops.concat_mla_q(x[:, None, :192], x[:, None, 192:], joined)
+    assert torch.equal(joined[:, 0], x)
+    with pytest.raises(compat.NotOffered, match="gelu_quick"):
+        of.gelu_quick(half, half)
+    with pytest.raises(compat.NotOffered, match="output_scale"):
+        of.merge_attn_states(x, None, x, scales, x, scales, None, scales)

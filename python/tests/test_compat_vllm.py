@@ -257,6 +257,8 @@ def test_pages_are_written_and_read():
         assert again.tobytes() == dst.tobytes()
     ops.cp_gather_cache(cache, dst, table[1:], np.array([0, 8], np.int32), 1, np.array([16], np.int32))
     np.testing.assert_array_equal(dst[:8], wanted[32:40])
+    ops.cp_gather_cache(cache, dst, table[1:], np.array([0, 8], np.int32), 1, np.array([13], np.int32))  # from within a page on
+    np.testing.assert_array_equal(dst[:8], wanted[29:37])
     keys, values, k_pages, v_pages = bf16(3, 2, 8), bf16(3, 2, 8), np.zeros((2, 4, 2, 8), np.uint16), np.zeros((2, 4, 2, 8), np.uint16)
     ops.reshape_and_cache_flash(keys, values, k_pages, v_pages, np.array([7, -1, 2], np.int64), "auto", None, None)
     assert (k_pages[1, 3] == keys[0]).all() and (v_pages[0, 2] == values[2]).all() and np.count_nonzero(k_pages.any((2, 3))) == 2
@@ -355,7 +357,7 @@ BAD = {
     "a cache of floats": ("concat_and_cache_mla", lambda: (bf16(2, 16), bf16(2, 8), pages().astype(np.float32), np.array([1, 2]), "auto", ONE), "kv_cache"),
     "a page beyond": ("cp_gather_cache", lambda: (pages(), np.zeros((4, 24), np.uint16), np.array([[2]], np.int32), np.array([0, 4], np.int32), 1), "block_table"),
     "ends that fall": ("cp_gather_cache", lambda: (pages(), np.zeros((4, 24), np.uint16), np.array([[1]], np.int32), np.array([0, 5], np.int32), 1), "cu_seq_lens"),
-    "a start within a page": ("cp_gather_cache", lambda: (pages(), np.zeros((4, 24), np.uint16), np.array([[1]], np.int32), np.array([0, 1], np.int32), 1, np.array([1], np.int32)), "seq_starts"),
+    "a start before the first token": ("cp_gather_cache", lambda: (pages(), np.zeros((4, 24), np.uint16), np.array([[1]], np.int32), np.array([0, 1], np.int32), 1, np.array([-1], np.int32)), "seq_starts"),
     "few ids": ("get_cutlass_moe_mm_data", lambda: (np.zeros((4, 2), np.int32), *[np.zeros(9, np.int32)] * 5, 8, 64, 64), "topk_ids"),
 }
 
@@ -370,3 +372,75 @@ def test_what_does_not_fit_is_refused_before_anything_is_written(what):
     for value, before in zip(given, kept):
         if isinstance(value, np.ndarray):
             np.testing.assert_array_equal(value, before)
+
+
+# ---- routers ----
+
+
+def sigmoid(x):
+    return 1 / (1 + np.exp(-np.asarray(x, np.float64)))
+
+
+def logits(tokens, experts):
+    return np.stack([RANDOM.permutation(experts) for _ in range(tokens)]).astype(np.float32) / 16 - 1
+
+
+def room(tokens, topk):
+    return np.zeros((tokens, topk), np.float32), np.zeros((tokens, topk), np.int32), np.zeros((tokens, topk), np.int32)
+
+
+@pytest.mark.parametrize("older", [False, True])
+@pytest.mark.parametrize("renormalize", [False, True])
+def test_experts_of_the_best_groups(older, renormalize):
+    x, bias = logits(5, 32), RANDOM.permutation(32).astype(np.float32) / 32
+    scores = sigmoid(x).astype(np.float32)
+    how = (8, 3, 6, renormalize, 2.5)
+    weights, ids = ops.grouped_topk(scores, scores + bias, *how) if older else ops.grouped_topk(x, *how, bias, 1)
+    for t in range(5):
+        groups = (scores[t] + bias).reshape(8, 4)
+        kept = np.argsort(-np.sort(groups, 1)[:, -2:].sum(1), kind="stable")[:3]
+        choice = np.full(32, -np.inf)
+        for group in kept:
+            choice[group * 4 : group * 4 + 4] = groups[group]
+        wanted = np.argsort(-choice, kind="stable")[:6]
+        assert np.array_equal(ids[t], wanted)
+        own = scores[t, wanted] / (scores[t, wanted].sum() if renormalize else 1) * 2.5
+        assert np.allclose(weights[t], own, rtol=1e-5)
+
+
+def test_rows_of_no_number_have_equal_weights():
+    weights, ids = ops.grouped_topk(np.full((1, 32), np.nan, np.float32), 1, 1, 4, True, 2.5, np.zeros(32, np.float32), 1)
+    assert np.array_equal(ids, [[0, 1, 2, 3]]) and np.array_equal(weights, np.full((1, 4), 0.25, np.float32))
+
+
+@pytest.mark.parametrize("renormalize", [False, True])
+@pytest.mark.parametrize("by_sigmoid", [False, True])
+def test_a_bias_steers_the_choice_alone(renormalize, by_sigmoid):
+    x, bias = logits(4, 12), np.zeros(12, np.float32)
+    bias[5] = 3
+    weights, ids, places = room(4, 3)
+    (ops.topk_sigmoid if by_sigmoid else ops.topk_softmax)(weights, ids, places, x, renormalize, bias)
+    scores = sigmoid(x) if by_sigmoid else np.exp(x) / np.exp(x).sum(1, keepdims=True)
+    assert np.array_equal(ids, np.argsort(-(scores + bias), 1, kind="stable")[:, :3]) and (ids[:, 0] == 5).all()
+    own = np.take_along_axis(scores, ids.astype(np.int64), 1)
+    assert np.allclose(weights, own / (own.sum(1, keepdims=True) if renormalize else 1), rtol=1e-5)
+    assert np.array_equal(places, np.arange(12).reshape(3, 4).T)
+
+
+def test_logits_in_fp32_and_queries_of_both_parts():
+    rows, weights = bf16(3, 3072), RANDOM.standard_normal((256, 3072)).astype(np.float32)
+    wanted = numbers(rows).astype(np.float64) @ weights.T.astype(np.float64)
+    assert np.abs(ops.fp32_router_gemm(rows, weights) - wanted).max() <= np.abs(wanted).max() * 2.0**-23
+    for changes, words in (((rows[:, ::2], weights), "supported"), ((bf16(33, 3072), weights), "num_tokens"), ((numbers(rows).astype(np.float16), weights), "float32 or bfloat16"), ((rows, weights.astype(np.float16)), "expected float32")):
+        with pytest.raises(compat.Refused, match=words):
+            ops.fp32_router_gemm(*changes)
+    latent, rotated, out = bf16(2, 3, 16), bf16(2, 3, 8), np.zeros((2, 3, 24), np.uint16)
+    ops.concat_mla_q(latent, rotated, out)
+    assert np.array_equal(out, np.concatenate([latent, rotated], -1))
+
+
+def test_many_experts_are_aligned():
+    ids, block = np.array([[5000, 3], [5000, 8190]], np.int32), 4
+    sorted_ids, experts, total = np.zeros(16, np.int32), np.full(4, 7, np.int32), np.zeros(1, np.int32)
+    ops.moe_align_block_size(ids, 8191, block, sorted_ids, experts, total)
+    assert total[0] == 12 and np.array_equal(experts, [3, 5000, 8190, 0]) and np.array_equal(sorted_ids[:12], [1, 4, 4, 4, 0, 2, 4, 4, 3, 4, 4, 4])

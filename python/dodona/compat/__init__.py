@@ -37,7 +37,8 @@ def version(package: str) -> str:
 
 
 def install(*packages: str) -> None:
-    """Makes `import sgl_kernel`, `import flashinfer.decode` and the like find the oracle, and where torch is there defines torch.ops.sgl_kernel.
+    """Makes `import sgl_kernel`, `import flashinfer.decode` and the like find the oracle, and where torch is there defines torch.ops.sgl_kernel, and for
+    vllm torch.ops._C, _moe_C and _C_cache_ops.
     A package that is already imported is left alone, and refused."""
     for name in packages or PACKAGES:
         package = _package(name)
@@ -46,6 +47,8 @@ def install(*packages: str) -> None:
             from ._torch_ops import define
 
             define(package)
+        if name == "vllm" and importlib.util.find_spec("torch") is not None:
+            importlib.import_module("dodona.compat.vllm_operators").define()
 
 
 __all__ = ["NotOffered", "PACKAGES", "Refused", "functions", "install", "operators", "version"]

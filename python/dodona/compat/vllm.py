@@ -4,7 +4,7 @@ and compat.install("vllm") makes a package of it where vLLM is not."""
 from __future__ import annotations
 
 from ._adapt import Op
-from ._hooks import quantized
+from ._hooks import quantized, vllm_routers
 from ._hooks import vllm as hooks
 from ._packages import Package, in_place_of
 
@@ -41,7 +41,7 @@ FUNCTIONS = {
     "shuffle_rows": Op(),
     "sm100_cutlass_mla_decode": Op("cutlass_mla_decode", names={"scale": "sm_scale"}, takes=("lse",), before=hooks.without_lse),
     "sm100_cutlass_mla_get_workspace_size": Op("cutlass_mla_get_workspace_size"),
-    "topk_softmax": Op(takes=("token_expert_indices",), around=hooks.chosen),
+    "topk_softmax": Op(takes=("token_expert_indices", "e_score_correction_bias"), around=hooks.chosen),
 }  # fmt: skip
 
 PACKAGE = Package(
@@ -49,7 +49,7 @@ PACKAGE = Package(
     FUNCTIONS,
     torch_lines={},
     own={
-        **{f"vllm._custom_ops.{made.__name__}": made for made in (*hooks.COPIES, hooks.scaled_fp8_quant, hooks.cutlass_scaled_mm)},
+        **{f"vllm._custom_ops.{made.__name__}": made for made in (*hooks.COPIES, *vllm_routers.ROUTERS, hooks.scaled_fp8_quant, hooks.cutlass_scaled_mm)},
         **{f"vllm._custom_ops.{name}": made for name, made in hooks.ASKED.items()},
         "vllm.model_executor.layers.quantization.utils.fp8_utils.per_token_group_quant_fp8": hooks.per_token_group_quant_fp8,
     },

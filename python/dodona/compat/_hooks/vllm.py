@@ -12,9 +12,10 @@ from .._adapt import Call, NotOffered, named, refuse
 from .._layouts import as_given
 from .arrays import Run, as_f32, bare, dense, like, type_of, with_zeros_behind
 from .checks import of_shape, of_type, shape_of, writable
+from .vllm_routers import softmax_with_bias
 
 LEAST_OF_A_ROW = 1.0 / 512  # vLLM's least scale, 1 / (448 * 512), times 448
-MOST_EXPERTS = 1022  # our op has one slot more, of 1023
+MOST_EXPERTS = 8191  # our op has one slot more, of 8192
 SMALL_PROBLEM = 64  # ids up to which problems of grouped products may come turned
 
 
@@ -92,13 +93,15 @@ def without_lse(call: Call) -> None:
 
 def chosen(run: Run, call: Call) -> None:
     """token_expert_indices[t, k] is k * tokens + t. Ids may be int64 or uint32 too."""
-    name, places, ids = "topk_softmax", call.pop("token_expert_indices"), call["topk_ids"]
+    name, places, ids, bias = "topk_softmax", call.pop("token_expert_indices"), call["topk_ids"], call["e_score_correction_bias"]
     tokens, topk = shape_of(name, "topk_weights", call["topk_weights"], 2)
     for argument, value in (("token_expert_indices", places), ("topk_ids", ids)):
         of_shape(name, argument, value, (tokens, topk))
         if argument != "topk_ids" or str(bare(ids).dtype).rpartition(".")[2] != "uint32":  # which no op of ours has
             of_type(name, argument, value, "i32", *(("i64",) if argument == "topk_ids" else ()))
         writable(name, argument, value)
+    if call.pop("e_score_correction_bias") is not None:
+        return softmax_with_bias(name, {**call, "token_expert_indices": places, "e_score_correction_bias": bias})
     if type_of(ids) != "i32":
         call["topk_ids"] = as_given(np.empty((tokens, topk), np.int32), bare(ids))
     run(call)
@@ -422,8 +425,8 @@ def _gathered(name: str, src_cache: Any, dst: Any, block_table: Any, cu_seq_lens
     starts = np.zeros(batch_size, np.int64)
     if seq_starts is not None:
         starts = numbers(name, "seq_starts", seq_starts, "i32").astype(np.int64)
-        if starts.shape != (batch_size,) or (starts < 0).any() or (starts % size).any():
-            raise refuse(name, f"is {starts.tolist()}, expected {batch_size} first tokens of pages, multiples of {size}", argument="seq_starts")
+        if starts.shape != (batch_size,) or (starts < 0).any():
+            raise refuse(name, f"is {starts.tolist()}, expected {batch_size} first tokens", argument="seq_starts")
     lengths = np.diff(ends).astype(np.int64)
     requests = np.repeat(np.arange(batch_size), lengths)
     places = np.arange(ends[-1]) - np.repeat(ends[:-1], lengths) + starts[requests]
