@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-from dodona.compat import flashinfer
 from dodona.compat.flashinfer import logits_processor as pipes
 from dodona.compat.flashinfer import sampling
 from dodona.compat.flashinfer.logits_processor import operators

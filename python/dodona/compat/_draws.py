@@ -6,7 +6,6 @@ from typing import Any, Callable, Optional
 
 import numpy as np
 
-from .._arrays import is_torch
 from ._adapt import refuse
 from ._hooks.arrays import as_f32, bare, not_writable, type_of
 from ._hooks.draws import as_signed, softmax, stream_that_is_said

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from types import FunctionType, SimpleNamespace
 from typing import Any, Callable, Iterator
 
+from . import _blockscale as blockscale
 from . import _compositions as compositions
 from . import _draws as chains
 from . import _layouts as layouts
@@ -354,7 +355,7 @@ PACKAGE = Package(
         "flashinfer.jit.env.has_flashinfer_jit_cache": has_flashinfer_jit_cache,
         **{f"flashinfer.utils.{made.__name__}": made for made in (ceil_div, device_support_pdl, get_compute_capability, round_up)},
         **{f"flashinfer.utils.is_{name}_supported": under(f"is_{name}_supported", answer) for name, answer in GENERATIONS.items()},
-        **{f"{module}.{made.__name__}": made for places in (layouts.PLACES, compositions.PLACES, mx.PLACES, nvfp4_caches.PLACES, pages.PLACES, paged_wrappers.PLACES, products.PLACES, routes.PLACES, selection.PLACES, utilities.PLACES) for module, functions in places.items() for made in functions},
+        **{f"{module}.{made.__name__}": made for places in (layouts.PLACES, blockscale.PLACES, compositions.PLACES, mx.PLACES, nvfp4_caches.PLACES, pages.PLACES, paged_wrappers.PLACES, products.PLACES, routes.PLACES, selection.PLACES, utilities.PLACES) for module, functions in places.items() for made in functions},
     },
     # How a kernel is launched, and what it works in.
     ignored=frozenset(
