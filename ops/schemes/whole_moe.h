@@ -148,6 +148,13 @@ inline constexpr MoeScheme cutlass_fp8_blocks{.numbers = MoeNumbers::fp8_blocks,
                                               .rows_become = bf16_inverse_fp8_groups,
                                               .biases_behind = true,
                                               .weights_in_f32 = true};
+/// trtllm-gen's of bf16: sums stay in fp32 until they are activated.
+inline constexpr MoeScheme trtllm_bf16{.numbers = MoeNumbers::bf16,
+                                       .sums = half_in_parts,
+                                       .sums_become = kept_in_f32,
+                                       .activated_become = rounded_to_bf16,
+                                       .shuffled = 32,
+                                       .alternating = true};
 /// trtllm-gen's of NVFP4.
 inline constexpr MoeScheme trtllm_nvfp4_blocks{.numbers = MoeNumbers::nvfp4,
                                                .sums = fp4_by_blocks,

@@ -18,10 +18,11 @@ using ops::Bounded;
 void check_budget(const LayerRequest& request) {
   plan_layer(request);
   const ExpertsBackend& backend = LayerWeights(*planned_weights(request.config, request.shard), request.setting, request.exec).backend();
-  if (backend.weights != ExpertWeights::fp8 && backend.bounded == nullptr)
+  if (!has_budget(backend, stored_experts(request.config, request.setting)))
     throw Error(ErrorCode::bad_option, "", "experts",
                 "are run by " + std::string(backend.name) +
-                    " as they are stored, whose budget is not known: expected a backend of fp8 weights or one of NVFP4 to compare");
+                    " as they are stored, whose budget is not known: expected one of blocks of fp8 (--expert-weights fp8 makes them), of "
+                    "bf16, or cutlass, trtllm or flashinfer_cutlass of NVFP4");
 }
 
 /// What one backend gave, and what its contract makes of the same tokens.

@@ -40,7 +40,7 @@ Tensor drawn(const char* name, const Dims& shape) {
 
 /// Experts of the tiny model, their tokens, and who goes where.
 struct Case {
-  ModelConfig config = preset("tiny");
+  ModelConfig config;
   Exec exec;
   std::unique_ptr<WeightSource> source;
   LayerWeights weights;
@@ -48,8 +48,9 @@ struct Case {
   Routing routing;
 
   Case(const std::string& experts, Mode mode, const std::vector<std::int32_t>& ids, bool fused_shared = false,
-       ExpertWeights form = ExpertWeights::fp8)
-      : exec{.mode = mode, .threads = 1},
+       ExpertWeights form = ExpertWeights::fp8, ModelConfig model = preset("tiny"))
+      : config(std::move(model)),
+        exec{.mode = mode, .threads = 1},
         source(synthetic_weights(config, 7, exec)),
         weights(*source, with(experts, fused_shared, form), exec),
         x(drawn("x", {static_cast<std::int64_t>(ids.size()) / 4, config.hidden_size})) {
@@ -112,6 +113,27 @@ TEST(ExpertsBackends, EachOfNvfp4StaysWithinItsBudgetWhereverRowsGo) {
         if (mode == Mode::blackwell && std::string(name) != "flashinfer_cutlass") continue;
         Case c(name, mode, routes[r], false, ExpertWeights::stored);
         EXPECT_EQ(outside(c.run(), c.bounded()), 0) << name << ' ' << dodona::name(mode) << " route " << r;
+      }
+}
+
+/// Of bf16.
+const char* const bf16_names[] = {"plain", "triton", "trtllm"};
+ModelConfig tiny_bf16() {
+  return with_scheme(preset("tiny"), scheme_named("bf16"));
+}
+
+TEST(ExpertsBackends, EachOfBf16StaysWithinItsBudgetWhereverRowsGo) {
+  for (const char* name : bf16_names)
+    for (const Mode mode : {Mode::fast, Mode::golden, Mode::hopper})
+      for (std::size_t r = 0; r < routes.size(); ++r) {
+        if (std::string(name) == "trtllm" && (r == 1 || mode == Mode::hopper)) continue;
+        Case c(name, mode, routes[r], false, ExpertWeights::stored, tiny_bf16());
+        const std::vector<Bounded> allowed = c.bounded();
+        EXPECT_EQ(outside(c.run(), allowed), 0) << name << ' ' << dodona::name(mode) << " route " << r;
+        // Nothing is quantized: what is left open are some roundings to bf16, of 2^-9 each.
+        double slack = 0, exact = 0;
+        for (const Bounded& sum : allowed) slack += sum.slack, exact += std::fabs(sum.exact);
+        EXPECT_LT(slack, 0.02 * exact) << name << " route " << r;
       }
 }
 
@@ -239,6 +261,19 @@ TEST(ExpertsBackends, AnyTwoOfNvfp4DifferWithinWhatTheirContractsAllow) {
       }
 }
 
+TEST(ExpertsBackends, AnyTwoOfBf16DifferWithinWhatTheirContractsAllow) {
+  for (const char* a : bf16_names)
+    for (const char* b : bf16_names) {
+      LayerRequest one = request(a, Mode::fast, ExpertWeights::stored);
+      one.config = tiny_bf16();
+      const ExpertsComparison c = compare_experts(one, b);
+      EXPECT_EQ(c.beyond, 0) << a << ' ' << b;
+      EXPECT_GT(c.allowed, c.difference) << a << ' ' << b;
+      // plain's products and the Triton kernel's are the same sums in fast mode.
+      EXPECT_EQ(c.differing > 0, (std::string(a) == "trtllm") != (std::string(b) == "trtllm")) << a << ' ' << b;
+    }
+}
+
 TEST(ExpertsBackends, BitsDependOnNeitherThreadsNorRepetition) {
   for (const char* name : names) {
     LayerRequest one = request(name), two = request(name);
@@ -277,7 +312,7 @@ TEST(ExpertsBackends, WhatNoBackendDoesIsRefusedByName) {
   dense.setting.layer = 0;
   expect_error([&] { compare_experts(dense, "cutlass"); }, ErrorCode::bad_option, {"layer 0 is dense"});
   expect_error([&] { compare_experts(request("plain", Mode::fast, ExpertWeights::stored), "cutlass"); }, ErrorCode::bad_option,
-               {"plain", "as they are stored"});
+               {"plain", "as they are stored", "of NVFP4"});
 }
 
 TEST(ExpertsBackends, TrtllmRefusesTwoRowsOfATokenForOneExpertAndModesThatNoKernelHas) {

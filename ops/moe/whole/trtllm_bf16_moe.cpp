@@ -3,15 +3,8 @@
 namespace dodona::ops {
 namespace {
 
-constexpr MoeScheme scheme{.numbers = MoeNumbers::bf16,
-                           .sums = half_in_parts,
-                           .sums_become = kept_in_f32,
-                           .activated_become = rounded_to_bf16,
-                           .shuffled = 32,
-                           .alternating = true};
-
 WholeMoe whole(const TrtllmBf16Moe& op, std::vector<TokenExperts> routes) {
-  return trtllm_moe(op, scheme, std::move(routes));
+  return trtllm_moe(op, trtllm_bf16, std::move(routes));
 }
 
 using Functions = TrtllmFunctions<TrtllmBf16Moe, whole>;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <span>
 
 #include "dodona/op.h"
@@ -9,6 +10,7 @@
 #include "ops/rows/activation/silu.h"
 #include "ops/rows/quantize/requantize.h"
 #include "ops/schemes/deep_gemm.h"
+#include "ops/schemes/half_product.h"
 #include "ops/sums/open_rows.h"
 
 namespace dodona::model {
@@ -18,39 +20,54 @@ using ops::Bounded;
 
 constexpr std::int64_t group = 128;
 
-/// Rows quantized in groups: what is multiplied, and how far the numbers that another implementation multiplies may lie from that.
-struct QuantizedRows {
-  Tensor codes, scales;      ///< [rows, K], [rows, K/128]
+/// Rows as a product takes them: what is multiplied, and how far the numbers that another implementation multiplies may lie from that.
+struct TakenRows {
+  Tensor numbers, scales;    ///< [rows, K], [rows, K/128]; without scales, numbers in bf16
   std::vector<double> open;  ///< [rows, K]
 };
 
-QuantizedRows quantized(const std::vector<Bounded>& x, std::int64_t rows, std::int64_t k) {
-  QuantizedRows out{Tensor(DType::f8_e4m3, {rows, k}), Tensor(DType::f32, {rows, k / group}), std::vector<double>(x.size())};
+/// Quantized in groups.
+TakenRows quantized(const std::vector<Bounded>& x, std::int64_t rows, std::int64_t k) {
+  TakenRows out{Tensor(DType::f8_e4m3, {rows, k}), Tensor(DType::f32, {rows, k / group}), std::vector<double>(x.size())};
   for (std::int64_t i = 0; i < rows; ++i)
     ops::requantize(ops::sgl_fp8_groups, std::span(x).subspan(static_cast<std::size_t>(i * k), static_cast<std::size_t>(k)),
-                    ops::RequantizedRow{.codes = out.codes.as<std::uint8_t>() + i * k,
+                    ops::RequantizedRow{.codes = out.numbers.as<std::uint8_t>() + i * k,
                                         .scales = out.scales.as<float>() + i * (k / group),
                                         .open = out.open.data() + i * k});
   return out;
 }
 
-/// Rows times the weight of an expert in fp32, and what quantization leaves open of that.
-std::vector<Bounded> products(const QuantizedRows& rows, const Projection& weight, const Exec& exec) {
-  const std::int64_t m = rows.codes.size(0), n = weight.rows(), k = weight.columns();
+/// As they are, numbers in bf16 whose slack holds every such rounding.
+TakenRows in_bf16(const std::vector<Bounded>& x, std::int64_t rows, std::int64_t k) {
+  TakenRows out{Tensor(DType::bf16, {rows, k}), {}, std::vector<double>(x.size())};
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    const auto at = static_cast<std::int64_t>(i);
+    quant::set(out.numbers, at, x[i].exact);
+    out.open[i] = x[i].open ? std::numeric_limits<double>::infinity() : x[i].slack + std::fabs(quant::get(out.numbers, at) - x[i].exact);
+  }
+  return out;
+}
+
+/// Rows times the weight of an expert in fp32, and what the rows leave open of that.
+std::vector<Bounded> products(const TakenRows& rows, const Projection& weight, const Exec& exec) {
+  const std::int64_t m = rows.numbers.size(0), n = weight.rows(), k = weight.columns();
+  const Tensor& w = weight.weight.weight;
   const Tensor d(DType::bf16, {m, n});
   Reference reference;
-  const ops::GoldenOutput out(d, &reference, "d");
-  out.make_open();
-  const ops::DeepGemmProduct product{.a = rows.codes, .sfa = rows.scales, .b = weight.weight.weight, .sfb = weight.block_scales, .d = d};
-  ops::deep_gemm_golden({&product, 1}, out, true, ops::DeepGemmScaling::right, exec);
+  ops::Operand columns{.type = w.dtype(), .codes = w.data(), .count = n, .k = k, .stride = k, .scales = {}, .zeros = {}};
+  if (rows.scales.defined()) {
+    const ops::GoldenOutput out(d, &reference, "d");
+    out.make_open();
+    const ops::DeepGemmProduct product{.a = rows.numbers, .sfa = rows.scales, .b = w, .sfb = weight.block_scales, .d = d};
+    ops::deep_gemm_golden({&product, 1}, out, true, ops::DeepGemmScaling::right, exec);
+    columns.scales = ops::linear_scales(weight.block_scales, group, group);
+  } else {
+    ops::golden_half_product({.operands = {ops::batch_of_one(rows.numbers), ops::batch_of_one(w.transpose(0, 1)), ops::batch_of_one(d)},
+                              .out = d,
+                              .out_name = "d"},
+                             exec, &reference);
+  }
   const ReferenceOutput& record = *reference.find("d");
-  const ops::Operand columns{.type = DType::f8_e4m3,
-                             .codes = weight.weight.weight.data(),
-                             .count = n,
-                             .k = k,
-                             .stride = k,
-                             .scales = ops::linear_scales(weight.block_scales, group, group),
-                             .zeros = {}};
   const std::vector<double> open = ops::open_products(rows.open.data(), m, columns, exec);
   std::vector<Bounded> sums(static_cast<std::size_t>(m * n));
   for (std::size_t at = 0; at < sums.size(); ++at)
@@ -97,6 +114,10 @@ Bounded combined(const ExpertsBackend& backend, const std::vector<Bounded>& rows
 
 }  // namespace
 
+bool has_budget(const ExpertsBackend& backend, const LinearMethod& stored) {
+  return backend.weights == ExpertWeights::fp8 || backend.bounded != nullptr || &stored == &bf16_method;
+}
+
 std::vector<Bounded> bounded_experts(const LayerWeights& weights, const Tensor& x, const Routing& routing, const Exec& exec) {
   // Fast mode may have given up raw weights for packed ones: they are made anew.
   const std::vector<ExpertRows> groups = groups_of(routing.counts);
@@ -109,6 +130,10 @@ std::vector<Bounded> bounded_experts(const LayerWeights& weights, const Tensor& 
     return bounded_experts(raw, x, routing, raw_weights);
   }
   if (weights.backend().bounded != nullptr) return weights.backend().bounded(weights, x, routing, exec);
+  const auto taken =
+      &stored_experts(weights.config(), weights.setting()) == &bf16_method && weights.backend().weights == ExpertWeights::stored
+          ? in_bf16
+          : quantized;
   const std::int64_t tokens = x.size(0), hidden = x.size(1), topk = routing.ids.size(1);
   std::vector<Bounded> values(static_cast<std::size_t>(x.elements()));
   for (std::int64_t i = 0; i < x.elements(); ++i) values[static_cast<std::size_t>(i)] = {quant::get(x, i)};
@@ -124,7 +149,7 @@ std::vector<Bounded> bounded_experts(const LayerWeights& weights, const Tensor& 
     }
     const auto count = static_cast<std::int64_t>(pairs.size());
     const MlpWeights& weight = weights.expert(expert.expert);
-    const std::vector<Bounded> both = products(quantized(mine, count, hidden), weight.gate_up, exec);
+    const std::vector<Bounded> both = products(taken(mine, count, hidden), weight.gate_up, exec);
     const std::int64_t width = weight.down.columns();
     std::vector<Bounded> h(static_cast<std::size_t>(count * width));
     for (std::int64_t i = 0; i < count; ++i)
@@ -132,7 +157,7 @@ std::vector<Bounded> bounded_experts(const LayerWeights& weights, const Tensor& 
         const auto half = [&](std::int64_t at) { return ops::rounded_to(DType::bf16, both[static_cast<std::size_t>(2 * i * width + at)]); };
         h[static_cast<std::size_t>(i * width + k)] = activated(half(k), half(width + k), weights.backend().roundings.rounds_activation);
       }
-    const std::vector<Bounded> out = products(quantized(h, count, width), weight.down, exec);
+    const std::vector<Bounded> out = products(taken(h, count, width), weight.down, exec);
     for (std::int64_t i = 0; i < count; ++i)
       rows[static_cast<std::size_t>(pairs[static_cast<std::size_t>(i)])] = {out.begin() + i * hidden, out.begin() + (i + 1) * hidden};
   }

@@ -8,9 +8,12 @@
 
 namespace dodona::model {
 
-/// The sums [T, H] that a backend of fp8 blocks gives for tokens x [T, H] in bf16, and how far an honest implementation may be from each:
-/// the budgets of its products, of quantizers whose codes may fall either way, of the activation and of every rounding, each times what it
-/// is multiplied with afterwards. The experts that have rows have been touched.
+/// Whether bounded_experts knows what the backend makes of weights that are stored so.
+bool has_budget(const ExpertsBackend& backend, const LinearMethod& stored);
+
+/// The sums [T, H] that a backend gives for tokens x [T, H] in bf16, and how far an honest implementation may be from each:
+/// the budgets of its products, of quantizers, where it has such, whose codes may fall either way, of the activation and of every rounding,
+/// each times what it is multiplied with afterwards. The experts that have rows have been touched.
 std::vector<ops::Bounded> bounded_experts(const LayerWeights& weights, const Tensor& x, const Routing& routing, const Exec& exec);
 
 }  // namespace dodona::model

@@ -89,6 +89,11 @@ const LinearMethod* as_rows(const LinearMethod& stored) {
 
 }  // namespace
 
-const ExpertsBackend channel_experts{.name = "triton", .kernel = "fused_moe_kernel", .fuses_shared = true, .accepts = as_rows, .run = run};
+const ExpertsBackend channel_experts{.name = "triton",
+                                     .kernel = "fused_moe_kernel",
+                                     .fuses_shared = true,
+                                     .roundings = {.weighs_first = true},
+                                     .accepts = as_rows,
+                                     .run = run};
 
 }  // namespace dodona::model

@@ -47,7 +47,7 @@ enum class FactorPlace {
   addition,  ///< where the sum is added to the shared expert's, in one rounding; without one, to the rounded sum
 };
 
-/// Where a backend of fp8 rounds beside what all do: its budget follows from that.
+/// Where a backend of fp8, or of bf16, rounds beside what all do: its budget follows from that.
 struct ExpertsRoundings {
   bool rounds_activation = false;  ///< silu, before its product with up
   bool weighs_first = false;       ///< a row is weighed before it is rounded
@@ -75,7 +75,7 @@ struct ExpertsBackend {
   /// Where experts lie on several ranks, which send each other rows as DeepEP does: both products of rows that lie as its low-latency
   /// dispatch gives them. nullptr: every rank has all tokens, and gives everybody its experts' rows.
   Tensor (*run_sent)(const Pass&, const Routing&, const LowLatencyExchange::Received&) = nullptr;
-  /// See bounded_experts, with raw weights; nullptr: of fp8 blocks what it makes of `roundings`, else nothing.
+  /// See bounded_experts, with raw weights; nullptr: of fp8 blocks and of bf16 what it makes of `roundings`, else nothing.
   std::vector<ops::Bounded> (*bounded)(const LayerWeights&, const Tensor& x, const Routing&, const Exec&) = nullptr;
 };
 

@@ -58,6 +58,7 @@ Tensor run(const Pass& p, const Tensor& x, const Routing& routing) {
 
 const ExpertsBackend plain_experts{
     .name = "plain",
+    .roundings = {.weighs_first = true},
     .accepts = [](const LinearMethod& stored) { return stored.apply != nullptr && stored.gives_f32 ? &stored : nullptr; },
     .run = run};
 

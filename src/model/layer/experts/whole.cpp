@@ -310,6 +310,9 @@ Tensor by_trtllm_bf16(const Experts& e, const Exec& exec) {
 std::vector<ops::Bounded> bounded_trtllm(const Experts& e, const Exec& exec) {
   return e.bounded(of_scheme(ops::trtllm_fp8_blocks, ops::sgl_fp8_groups), arranged_blocks, exec);
 }
+std::vector<ops::Bounded> bounded_trtllm_bf16(const Experts& e, const Exec& exec) {
+  return e.bounded({.scheme = ops::trtllm_bf16}, arranged_bf16, exec);
+}
 std::vector<ops::Bounded> bounded_trtllm_nvfp4(const Experts& e, const Exec& exec) {
   const Factors factors = Factors::shared(e);
   ops::WholeMoe moe = of_factors(ops::trtllm_nvfp4_blocks, factors);
@@ -427,7 +430,8 @@ const ExpertsBackend trtllm_bf16_experts{
     .sizes_are_multiples_of = 128,
     .accepts = [](const LinearMethod& stored) { return &stored == &bf16_method ? &bf16_stored : nullptr; },
     .pack = pack_trtllm<ops::TrtllmBf16Moe, arranged_bf16>,
-    .run = run<by_trtllm_bf16>};
+    .run = run<by_trtllm_bf16>,
+    .bounded = bounded<bounded_trtllm_bf16>};
 const ExpertsBackend trtllm_experts{.name = "trtllm",
                                     .weights = ExpertWeights::fp8,
                                     .kernel = "trtllm_fp8_block_scale_moe",
