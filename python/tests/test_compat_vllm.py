@@ -444,3 +444,12 @@ def test_many_experts_are_aligned():
     sorted_ids, experts, total = np.zeros(16, np.int32), np.full(4, 7, np.int32), np.zeros(1, np.int32)
     ops.moe_align_block_size(ids, 8191, block, sorted_ids, experts, total)
     assert total[0] == 12 and np.array_equal(experts, [3, 5000, 8190, 0]) and np.array_equal(sorted_ids[:12], [1, 4, 4, 4, 0, 2, 4, 4, 3, 4, 4, 4])
+
+
+def test_tokens_without_a_key_on_either_side_keep_the_prefix():
+    prefix, suffix, out = bf16(3, 2, 16), bf16(3, 2, 16), np.zeros((3, 2, 16), np.uint16)
+    first, second, both = RANDOM.standard_normal((2, 3)).astype(np.float32), RANDOM.standard_normal((2, 3)).astype(np.float32), np.zeros((2, 3), np.float32)
+    first[1, 2] = second[1, 2] = -np.inf
+    ops.merge_attn_states(out, prefix, first, suffix, second, both)
+    assert np.array_equal(out[2, 1], prefix[2, 1]) and both[1, 2] == -np.inf and np.isfinite(np.delete(both.reshape(-1), 5)).all()
+    assert np.isfinite(numbers(out)).all() and not np.array_equal(out[0, 0], prefix[0, 0])

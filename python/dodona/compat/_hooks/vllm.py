@@ -65,7 +65,7 @@ def block_of_norm(call: Call) -> None:
 
 
 def merged(run: Run, call: Call) -> None:
-    """Log-sum-exps are [heads, tokens]."""
+    """Log-sum-exps are [heads, tokens]. Where neither side has a key, which is infinite, the prefix's output stands, with -inf."""
     name, out_lse = "merge_attn_states", call.pop("output_lse")
     tokens, heads, _ = shape_of(name, "prefix_output", call["prefix_output"], 3)
     for argument in ("prefix_lse", "suffix_lse"):
@@ -76,10 +76,15 @@ def merged(run: Run, call: Call) -> None:
         of_type(name, "output_lse", out_lse, "f32")
         writable(name, "output_lse", out_lse)
     turned = {theirs: dense(bare(call.pop(argument)).swapaxes(0, 1)) for argument, theirs in (("prefix_lse", "s_a"), ("suffix_lse", "s_b"))}
+    empty = np.isinf(np.asarray(turned["s_a"])) & np.isinf(np.asarray(turned["s_b"]))
+    output, prefix, nobody = bare(call["output"]), bare(call["prefix_output"]), tuple(at(bare(call["output"]), index) for index in np.nonzero(empty))
+    kept = dense(prefix[nobody])
     made = run({**call, **turned})
+    output[nobody] = kept
     if out_lse is not None:
         lse = bare(made[1] if isinstance(made, tuple) else made)
         bare(out_lse)[...] = lse.swapaxes(0, 1)
+        bare(out_lse)[nobody[::-1]] = -float("inf")
 
 
 def without_lse(call: Call) -> None:
