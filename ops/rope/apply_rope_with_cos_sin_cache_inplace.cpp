@@ -197,7 +197,7 @@ element: what rounding the two products to fp32 changes; for 16-bit types half a
 exact (so c = 1, s = 0 returns the element); what flushed denormals carry. A product that overflows fp32 leaves the element
 open. Hopper mode: NaN that are not rotated, and those of stored values, leave as 7fff: the kernel widens and narrows
 whole heads; denormals of heads but those of 64, 128, 256 and 512 are flushed there.)",
-      .contract_version = 2,
+      .contract_version = 3,
       .golden = ops::golden,
       .fast = ops::fast,
       .hopper = ops::hopper,

@@ -227,7 +227,7 @@ golden mode zero), and nothing of an expert without rows is read. Budget of acc:
 (weights are numbers of e4m3, and t the sum of four steps of the H200's fp8 tensor core); then 2^-24 relative for the product with
 a_scales. Hopper mode: by that formula, denormals flushed; where K is a multiple of 512
 the source is added to the flushed product.)",
-      .contract_version = 2,
+      .contract_version = 3,
       .golden = ops::golden<right>,
       .fast = ops::fast,
       .hopper = ops::hopper,
