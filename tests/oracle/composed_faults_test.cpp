@@ -48,10 +48,13 @@ TEST(ComposedFaults, AnIndexOfOneDimensionThatIsLookedForElsewhereIsNamed) {
   const auto half = [](std::int64_t i) { return i / 2; };
   const auto next_64 = [](std::int64_t i) { return i + 64 < 256 ? i + 64 : i; };
   const auto mod_32 = [](std::int64_t i) { return i % 32; };
+  const auto half_as_far = [](std::int64_t i) { return i / 128 * 64 + i % 128; };
   for (const Looked& l :
        {Looked{"rmsnorm T=4 H=512", "weight", 0, first_of_8, "weight: along H the first of each 8 is used for all of them"},
         {"linear T=8 N=64 K=256", "weight", 0, half, "weight: along N index i is looked for at i / 2: as if groups were 2 times as large"},
         {"linear T=8 N=64 K=256", "weight", 1, next_64, "weight: along K each tile of 64 is the next one"},
+        {"int8_scaled_mm M=8 N=64 K=256", "mat_a", 1, half_as_far,
+         "mat_a: along K each tile of 128 is looked for half as far on as it lies"},
         {"bmm L=8 M=4 N=64 K=128", "mat1", 0, first_of_4, "mat1: along L the first of each 4 is used for all of them"},
         {"qserve_w4a8_per_chn_gemm M=12 N=128 K=128", "w_szs", 0, mod_32, "w_szs: along N index i is looked for at i mod 32"},
         {"int8_scaled_mm M=8 N=64 K=128", "scales_b", 0, half, "scales_b: along N index i is looked for at i / 2"}}) {

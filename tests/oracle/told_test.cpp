@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "oracle/faults/told/least_squares.h"
@@ -311,6 +312,59 @@ TEST(Told, RowsOfALayerNormThatAreFilledUp) {
   });
   expect_named(padded,
                "out: mean and variance are taken over 1024 columns, to which rows of 1000 are filled up: zeros of the padding count");
+}
+
+/// Mean and mean of squares about it.
+std::pair<double, double> moments(const Tensor& x, std::int64_t row, std::int64_t width) {
+  double sum = 0, squares = 0;
+  for (std::int64_t c = 0; c < width; ++c) sum += quant::get(x, row * width + c);
+  for (std::int64_t c = 0; c < width; ++c) squares += std::pow(quant::get(x, row * width + c) - sum / static_cast<double>(width), 2);
+  return {sum / static_cast<double>(width), squares / static_cast<double>(width)};
+}
+
+TEST(Told, RowsOfALayerNormByAnotherFormula) {
+  const Replayed squared = outputs_changed("layernorm T=12 D=384", [](const Arguments& inputs, const Tensor& out) {
+    const Tensor &x = *inputs.find("input"), &gamma = *inputs.find("gemma"), &beta = *inputs.find("beta");
+    for (std::int64_t i = 0; i < 12 * 384; ++i) {
+      const auto [mean, variance] = moments(x, i / 384, 384);
+      quant::set(out, i, (quant::get(x, i) - mean) / std::pow(variance + 1e-6, 2) * quant::get(gamma, i % 384) + quant::get(beta, i % 384));
+    }
+  });
+  expect_named(squared, "out: rows are divided by the variance squared, where its root belongs");
+}
+
+TEST(Told, NormsOfPartsOfBlocks) {
+  const Replayed parts = outputs_changed("rmsnorm T=6 H=480", [](const Arguments& inputs, const Tensor& out) {
+    const Tensor &x = *inputs.find("input"), &weight = *inputs.find("weight");
+    for (std::int64_t row = 0; row < 6; ++row) {
+      double squares = 0;
+      for (std::int64_t c = 0; c < 480; ++c) squares += c % 240 < 192 ? std::pow(quant::get(x, row * 480 + c), 2) : 0;
+      for (std::int64_t c = 0; c < 480; ++c)
+        quant::set(out, row * 480 + c, quant::get(x, row * 480 + c) / std::sqrt(squares / 480 + 1e-6) * quant::get(weight, c));
+    }
+  });
+  expect_named(parts, "output: of each 240 columns the squares of the first 192 alone are in the sum: the last 48 are left out of it");
+}
+
+TEST(Told, TermsOfARankThatAreSumsAlready) {
+  const Replayed late = outputs_changed("all_reduce R=4 T=4 H=512 --attr algorithm=any", [](const Arguments& inputs, const Tensor& out) {
+    const Tensor& inp = *inputs.find("inp");
+    for (std::int64_t i = 1024; i < 1280; ++i) {
+      double sum = 0;
+      for (std::int64_t rank = 0; rank < 4; ++rank) sum += quant::get(inp, rank * 2048 + i);
+      quant::set(out, i, 2 * sum - quant::get(inp, 2 * 2048 + i));
+    }
+  });
+  expect_named(late, "out: in the place of the terms of inp of rank 2 stand the sums of all ranks");
+}
+
+TEST(Told, NumbersAlongTheDepthByOneRule) {
+  const auto split = [](std::int64_t i, const Tensor& t) { return quant::get(t, i / 16 * 16 + i % 2 * 8 + i % 16 / 2); };
+  expect_named(kernel_with("linear T=24 N=64 K=256", "weight", split),
+               "input: along the depth (K) at index i stands what belongs at i of its 16");
+  const auto shifted = [](std::int64_t i, const Tensor& t) { return quant::get(t, i % 256 < 96 ? i : i - 32); };
+  expect_named(kernel_with("linear T=24 N=64 K=256", "weight", shifted),
+               "weight: along the depth (K) from 96 on stands what belongs 32 before");
 }
 
 }  // namespace
