@@ -5,7 +5,6 @@ from honest import F32, f32
 SOURCE = "https://github.com/ROCm/aiter/pull/4812"
 LINE = "all_reduce R=4 T=8 H=512"
 NAMES = r"rank 2|inp"
-UNNAMED = "what a peer had before nobody knows: the place is said"
 
 
 def kernel(x, wrong):

@@ -7,8 +7,6 @@ SOURCE = "https://github.com/tracel-ai/burn/issues/5607"
 LINE = "layernorm T=12 D=1024"
 NAMES = r"variance.*mean"
 
-UNNAMED = "the error is that of a kernel's own order of sums"
-
 
 def edit(inputs):
     return {"input": (f32(inputs["input"]) * np.float32(3) + np.float32(512)).astype(BF16)}

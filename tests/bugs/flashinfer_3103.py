@@ -7,8 +7,6 @@ SOURCE = "https://github.com/flashinfer-ai/flashinfer/issues/3103"
 LINE = "m_grouped_fp8_gemm_nt_masked G=2 M=64 N=24 K=128"
 NAMES = r"(expert|group|dimension|matri|order).*(innermost|interleav|order|dimension|between)|stored.*(order|stride|apart)"
 
-UNNAMED = "where numbers of 16 bits came from they do not say"
-
 
 def edit(inputs):
     return {"masked_m": np.array([64, 64], np.int32)}

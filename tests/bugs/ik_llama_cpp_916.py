@@ -6,7 +6,6 @@ from honest import f32
 SOURCE = "https://github.com/ikawrakow/ik_llama.cpp/pull/916"
 LINE = "fused_add_rmsnorm T=16 H=512"
 NAMES = r"twice|again|doubled|added"
-UNNAMED = "an addend that counts in one of two passes is no other input"
 
 
 def kernel(x, wrong):

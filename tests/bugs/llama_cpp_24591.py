@@ -6,7 +6,6 @@ from honest import fused_experts, silu, with_lines
 SOURCE = "https://github.com/ggml-org/llama.cpp/issues/24591"
 LINE = "cutlass_fused_moe T=12 X=128 K=3 L=4 I=64 X1=128 H=128 Y=64 --special repeated-ids"
 NAMES = r"repeated|twice|duplicate|same expert"
-UNNAMED = "which of a token's slots have the same expert is not looked at"
 
 
 def kernel(x, wrong):

@@ -5,7 +5,6 @@ import numpy as np
 SOURCE = "https://github.com/mirage-project/mirage/issues/751"
 LINE = "fast_topk T=12 V=100 --attr topk=1"
 NAMES = r"padd|beyond|behind|range|filled up"
-UNNAMED = "columns behind a row's end are no input"
 
 
 def edit(inputs):

@@ -7,8 +7,6 @@ SOURCE = "https://github.com/pytorch/pytorch/pull/55044"
 LINE = "layernorm T=12 D=512"
 NAMES = r"mean of (the )?squares|one pass|cancel|square of the mean"
 
-UNNAMED = "what cancels follows the order of the sums"
-
 
 def edit(inputs):
     return {"input": (f32(inputs["input"]) + np.float32(100) * np.arange(4, 16, dtype=np.float32)[:, None]).astype(BF16)}

@@ -6,7 +6,6 @@ from honest import BF16, f32, through
 SOURCE = "https://github.com/tenstorrent/tt-metal/issues/52045"
 LINE = "softmax B=6 V=2048"
 NAMES = r"(sum|added|accumul).*(bf16|16 bits|rounded|type)|bf16"
-UNNAMED = "tiles of a softmax's sum are not added up anew in 16 bits"
 
 
 def kernel(x, wrong):

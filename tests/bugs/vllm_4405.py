@@ -6,7 +6,6 @@ from honest import F32, extend_attention, f32, softmax_rows
 SOURCE = "https://github.com/vllm-project/vllm/pull/4405"
 LINE = "extend_attention_fwd T=24 N=4 Nk=2 D=64 Dv=64 B=2 S=120 n=80 --attr sliding_window_size=9 --attr sm_scale=0.125"
 NAMES = r"sliding_window|window"
-UNNAMED = "keys of the prefix and new ones are not masked apart"
 
 
 def kernel(x, wrong):
