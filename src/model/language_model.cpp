@@ -1,12 +1,12 @@
 #include "model/language_model.h"
 
 #include <algorithm>
-#include <chrono>
 #include <string>
 
 #include "core/define.h"
 #include "core/threads.h"
 #include "dodona/error.h"
+#include "io/stopwatch.h"
 #include "model/layer/attention/attention.h"
 #include "model/layer/experts/experts.h"
 #include "model/layer/kernel_use.h"
@@ -155,11 +155,11 @@ Tensor LanguageModel::forward(const std::vector<Extension>& extensions) {
 }
 
 Tensor LanguageModel::outer(const OuterOp& op, const std::function<Tensor()>& body) const {
-  const auto begin = std::chrono::steady_clock::now();
+  const io::Stopwatch clock;
   Tensor result = body();
   if (!hooks.outer) return result;
   OpRecord record{.op = std::string(op.name), .note = std::string(op.note), .kernels = std::string(op.kernel)};
-  record.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  record.seconds = clock.seconds();
   record.shapes = to_string(op.input) + " -> " + to_string(result.shape());
   hooks.outer(record);
   return result;
@@ -420,10 +420,10 @@ Tensor NextnDraft::run(std::span<const DraftQuery> asked) const {
 
 /// The decoder layer, of which the target's hooks are told as of its own.
 LayerState NextnDraft::run_layer_of(Batch& batch, const Tensor& x) const {
-  const auto begin = std::chrono::steady_clock::now();
+  const io::Stopwatch clock;
   const LanguageModel::Hooks& hooks = model_->hooks;
   LayerWeights weights(model_->source(), setting(), without_tracer(model_->exec()));
-  const double making = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  const double making = clock.seconds();
   cache_.place(batch);
   Trace trace = layer_trace(weights, batch, model_->exec());
   if (hooks.before_layer)

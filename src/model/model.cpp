@@ -1,7 +1,6 @@
 #include "model/model.h"
 
 #include <algorithm>
-#include <chrono>
 #include <exception>
 #include <future>
 #include <string>
@@ -9,18 +8,11 @@
 
 #include "core/threads.h"
 #include "dodona/error.h"
+#include "io/stopwatch.h"
 #include "model/layer/experts/experts.h"
 #include "model/layer/kernel_use.h"
 
 namespace dodona::model {
-namespace {
-
-double since(std::chrono::steady_clock::time_point begin) {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-}
-
-}  // namespace
-
 LayerTiming timing_of(std::int64_t layer, const LayerWeights& weights, const Trace& trace, double loading) {
   LayerTiming timing{.layer = layer, .making = loading + weights.touching_seconds()};
   for (const OpRecord& record : trace.records())
@@ -76,9 +68,9 @@ LayerSetting Model::setting_of(std::int64_t layer) const {
 }
 
 Model::Loaded Model::load(std::int64_t layer) const {
-  const auto begin = std::chrono::steady_clock::now();
+  const io::Stopwatch clock;
   LayerWeights weights(*source_, setting_of(layer), without_tracer(exec_));
-  return {std::move(weights), since(begin)};
+  return {std::move(weights), clock.seconds()};
 }
 
 LayerState Model::run_stage(std::int64_t first, const Batch& batch, LayerState state, std::span<PagedKvCache> caches, const Hooks& hooks,

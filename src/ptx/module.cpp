@@ -3,13 +3,13 @@
 
 #include <algorithm>
 #include <atomic>
-#include <chrono>
 #include <mutex>
 
 #include "core/threads.h"
 #include "dodona/error.h"
 #include "dodona/exec.h"
 #include "dodona/ptx.h"
+#include "io/stopwatch.h"
 #include "ptx/machine.h"
 #include "ptx/prepare.h"
 #include "ptx/tensor_map.h"
@@ -227,7 +227,7 @@ const Kernel& Module::kernel(std::string_view name) const {
 }
 
 Report Module::launch(std::string_view name, const Launch& launch) const {
-  const auto begin = std::chrono::steady_clock::now();
+  const io::Stopwatch clock;
   const std::shared_ptr<const Program> program = reading_of(program_, launch);
   const Prepared p = prepare(*program, name, launch);
   Report report;
@@ -257,7 +257,7 @@ Report Module::launch(std::string_view name, const Launch& launch) const {
   std::stable_sort(report.findings.begin(), report.findings.end(),
                    [](const Finding& a, const Finding& b) { return a.place.line < b.place.line; });
   report.open = p.state.kernel->shown.open;
-  report.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  report.seconds = clock.seconds();
   return report;
 }
 

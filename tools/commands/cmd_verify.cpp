@@ -238,9 +238,10 @@ void print_results(const std::vector<oracle::CaseResult>& results, const std::ve
     fmt::print("\njudged: at most {} rows of each output, seed {}; nothing is said of the others\n", sample.rows, sample.seed);
   const Tally tally(results);
   const auto without_mode = std::count_if(results.begin(), results.end(), [](const auto& result) { return result.no_such_mode; });
-  fmt::print("\n{} verdicts: {} pass, {} fail", tally.judged, tally.judged - tally.failed - tally.vacuous, tally.failed);
+  fmt::print("\n{} verdict{}: {} pass, {} fail", tally.judged, tally.judged == 1 ? "" : "s", tally.judged - tally.failed - tally.vacuous,
+             tally.failed);
   if (tally.vacuous > 0) fmt::print(", {} vacuous", tally.vacuous);
-  fmt::print("; {} cases could not be judged", tally.errors);
+  fmt::print("; {} case{} could not be judged", tally.errors, tally.errors == 1 ? "" : "s");
   if (without_mode > 0) fmt::print("; {} skipped, of no such mode or of another GPU", without_mode);
   if (skipped > 0) fmt::print("; {} files of ops outside the inventory", skipped);
   fmt::print("\n");

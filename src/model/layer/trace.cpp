@@ -1,9 +1,9 @@
 #include "model/layer/trace.h"
 
 #include <algorithm>
-#include <chrono>
 
 #include "dodona/error.h"
+#include "io/stopwatch.h"
 #include "model/layer/statistics.h"
 #include "model/weights/without_memory.h"
 
@@ -80,15 +80,14 @@ std::vector<Tensor> Trace::execute(const ModelOp& op, const BookEntry& expected,
                                    OpRecord& record) {
   const std::string name(op.name);
   kernels_.clear();
-  const auto begin = std::chrono::steady_clock::now();
+  const io::Stopwatch clock;
   std::vector<Tensor> outputs;
   try {
     outputs = body();
   } catch (const Error& error) {
     throw Error(error.code(), name + (error.op().empty() ? "" : ": " + error.op()), error.argument(), error.message());
   }
-  const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - begin;
-  record.seconds = elapsed.count();
+  record.seconds = clock.seconds();
   record.kernels = joined(kernels_);
   if (std::find(kernels_.begin(), kernels_.end(), expected.kernel) == kernels_.end())
     throw Error(ErrorCode::unsupported, name, "", "ran " + record.kernels + ", the shape book expects " + expected.kernel);

@@ -9,6 +9,7 @@
 #include "core/call.h"
 #include "dodona/error.h"
 #include "dodona/version.h"
+#include "io/stopwatch.h"
 #include "oracle/cases/generate.h"
 #include "oracle/fib/fib_inputs.h"
 #include "oracle/fib/fib_mapping.h"
@@ -289,11 +290,11 @@ std::string now() {
 
 double timed_run(const Case& c, const Exec& exec, NamedTensors& outputs) {
   Arguments arguments = runnable(*c.op, c.inputs);
-  const auto begin = std::chrono::steady_clock::now();
+  const io::Stopwatch clock;
   c.op->run(arguments, exec);
-  const std::chrono::duration<double, std::milli> elapsed = std::chrono::steady_clock::now() - begin;
+  const double milliseconds = clock.seconds() * 1e3;
   outputs = outputs_of(*c.op, arguments);
-  return elapsed.count();
+  return milliseconds;
 }
 
 }  // namespace

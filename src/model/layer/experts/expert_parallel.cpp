@@ -1,11 +1,11 @@
 // Routed experts whose weights lie on several ranks.
 #include <algorithm>
-#include <chrono>
 #include <cstring>
 #include <string>
 
 #include "core/define.h"
 #include "dodona/error.h"
+#include "io/stopwatch.h"
 #include "model/layer/experts/experts.h"
 #include "model/layer/ranks.h"
 #include "model/layer/values.h"
@@ -215,12 +215,10 @@ Routed sent(const Pass& p, const Tensor& x, const Routing& routing) {
 /// What becomes of the rows here, and for this rank's tokens what became of them everywhere.
 Tensor sent_back(const Pass& p, const Routed& routed) {
   SentRows& sent = *routed.sent;
-  const auto begin = std::chrono::steady_clock::now();
+  const io::Stopwatch clock;
   const Tensor rows = sent.rows.count.defined() ? p.weights.backend().run_sent(p, routed.routing, sent.rows)
                                                 : Tensor(DType::bf16, {0, 0, routed.x.size(1)});
-  p.trace.add({.op = "run_sent",
-               .seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count(),
-               .work = products_of(p, routed.routing)});
+  p.trace.add({.op = "run_sent", .seconds = clock.seconds(), .work = products_of(p, routed.routing)});
   const Tensor mine = sent.exchange.combine(rows, sent.weights);
   return p.ranks.own_tokens ? mine : joined(p.ranks.experts->gather(mine));
 }
@@ -268,11 +266,9 @@ Tensor routed_experts(const Pass& p, const Routed& routed) {
     put_rows(parts[r], slots_of(p, routing, {expert, expert + of.size(experts)}), first, behind, mine);
   }
   const Routing chosen{routing.weights.slice(0, begin, begin + count), routing.ids.slice(0, begin, begin + count), {}};
-  const auto before = std::chrono::steady_clock::now();
+  const io::Stopwatch clock;
   Tensor out = rows->combine(p, mine, chosen);
-  p.trace.add({.op = "combine",
-               .seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - before).count(),
-               .work = reading({mine, out})});
+  p.trace.add({.op = "combine", .seconds = clock.seconds(), .work = reading({mine, out})});
   p.trace.gives({{"output", out}});
   return out;
 }
