@@ -7,6 +7,7 @@
 #include "core/threads.h"
 #include "ops/base/golden_output.h"
 #include "ops/base/rows.h"
+#include "ops/base/streaming.h"
 #include "ops/rows/quantize/quantize_row.h"
 #include "ops/rows/rotation/rotate.h"
 #include "quant/hopper/fast_math.h"
@@ -91,23 +92,36 @@ void golden(const MlaRopeQuantizeFp8& op, const Exec& exec, Reference* reference
 
 // ---- fast
 
+/// Whether a token's rows lie behind each other.
+bool heads_follow(const Part& part) {
+  const auto follow = [](const Tensor& t) { return t.rank() < 3 || t.size(1) <= 1 || t.stride(1) == t.size(2); };
+  return follow(*part.input) && follow(*part.output);
+}
+
 void fast(const MlaRopeQuantizeFp8& op, const Exec& exec) {
   const std::int64_t heads = op.q_rope.size(1);
   const double cost = static_cast<double>((heads + 1) * (op.q_rope.size(2) + op.q_nope.size(2)));
   const int bytes = bits(op.q_rope.dtype()) / 8;
+  const bool streamed = worth_streaming(op.q_nope_out);
   const auto rows = [&](const Part& part, std::int64_t token, std::int64_t begin, std::int64_t end) {
-    for (std::int64_t row = token * part.rows_per_token + begin; row < token * part.rows_per_token + end; ++row)
+    // What is not rotated knows no rows where they follow one another.
+    const std::int64_t first = token * part.rows_per_token, at_once = !part.rotated && heads_follow(part) ? end - begin : 1;
+    for (std::int64_t row = first + begin; row < first + end; row += at_once)
       dispatch<QuantizeRowKernel>(exec.isa, QuantizeRow{.input = row_begin(*part.input, row, bytes),
                                                         .codes = reinterpret_cast<std::uint8_t*>(row_begin_mutable(*part.output, row, 1)),
-                                                        .n = part.input->size(-1),
+                                                        .n = part.input->size(-1) * at_once,
                                                         .cos_sin = part.rotated ? table_row(op, token) : nullptr,
                                                         .type = part.input->dtype(),
                                                         .code_type = op.quantize_dtype,
                                                         .neox = op.is_neox,
-                                                        .scale = part.scale});
+                                                        .scale = part.scale,
+                                                        .fetched = 4096,
+                                                        .writing = !streamed                     ? Writing::cached
+                                                                   : row + at_once < first + end ? Writing::streamed
+                                                                                                 : Writing::streamed_last});
   };
-  // A task is some heads of a token; the first one takes its key too.
-  constexpr std::int64_t together = 32;
+  // A task is some heads of a token, more where they are to be made visible (streaming.h); the first one takes its key too.
+  const std::int64_t together = streamed ? 128 : 32;
   const std::int64_t blocks = std::max<std::int64_t>(1, (heads + together - 1) / together);
   parallel_for(exec.threads, op.pos_ids.size(0) * blocks, cost / static_cast<double>(blocks), [&](std::int64_t task) {
     const std::int64_t token = task / blocks, begin = task % blocks * together, end = std::min(heads, begin + together);

@@ -71,13 +71,13 @@ Bound bound_of(const model::Work& work, const Limits& limits) {
   return bound;
 }
 
-/// What the ops' limits allow them together: they run one after another, so that what one reads is not hidden behind another's products,
-/// as the limit of the whole has it.
 Limits limits_of_layers(const Exec& exec) {
   Yardstick yardstick(exec);
   return {.read = yardstick.measure(LimitKind::read), .fma = yardstick.measure(LimitKind::fma), .dot8 = yardstick.measure(LimitKind::dot8)};
 }
 
+/// What the ops' limits allow them together: they run one after another, so that what one reads is not hidden behind another's products,
+/// as the limit of the whole has it.
 double least_seconds(const std::vector<model::OpRecord>& records, const Limits& limits) {
   double seconds = 0;
   for (const model::OpRecord& record : records)
@@ -203,6 +203,7 @@ struct Measured {
   model::LayerRun::Result run;
   Weights weights;
   double peak_megabytes = 0;  ///< of loading and the first run: without the buffers of the limits and of --cold
+  Limits limits = {};         ///< before the runs that follow and behind them, the larger ones; zeros where they are not asked for
 };
 
 /// Two trails must be of the same run.
@@ -251,8 +252,8 @@ std::string step_text(const model::LayerRequest& r) {
          (r.new_tokens.empty() ? "" : ", new " + each(r.new_tokens));
 }
 
-void print_run(const model::LayerRun& layer, const Measured& measured, const Limits& limits, double load_seconds,
-               const std::string& digest) {
+void print_run(const model::LayerRun& layer, const Measured& measured, double load_seconds, const std::string& digest) {
+  const Limits& limits = measured.limits;
   const model::LayerRun::Result& run = measured.run;
   const model::LayerRequest& r = layer.request();
   fmt::print("{}, {}\n{} mode, {} tier, {} thread{}; limits R {:.1f} GB/s, F {:.0f} GFLOP/s, V {:.0f} GOP/s\n\n", step_text(r),
@@ -279,8 +280,8 @@ void print_run(const model::LayerRun& layer, const Measured& measured, const Lim
   fmt::print("weights made ready in {:.2f} s; peak memory {:.0f} MB\ndigest {}\n", load_seconds, measured.peak_megabytes, digest);
 }
 
-io::Json run_json(const model::LayerRun& layer, const Measured& measured, const Limits& limits, double load_seconds,
-                  const std::string& digest) {
+io::Json run_json(const model::LayerRun& layer, const Measured& measured, double load_seconds, const std::string& digest) {
+  const Limits& limits = measured.limits;
   const model::LayerRun::Result& run = measured.run;
   const model::LayerRequest& r = layer.request();
   io::Json ops = io::Json::array();
@@ -368,9 +369,10 @@ void check_memory(const model::LayerRequest& request) {
 
 /// The fastest of several runs of the same step, the first of which is done. That one finds its weights as loading left them: where they
 /// are to come from memory it is left out, and memory beyond the caches is read through before each of the others.
-Measured fastest(model::LayerRun& layer, model::LayerRun::Result first, std::int64_t runs, bool cold) {
+Measured fastest(model::LayerRun& layer, model::LayerRun::Result first, std::int64_t runs, bool cold, bool with_limits) {
   Measured measured{.run = std::move(first), .weights = {.facts = memory_facts()}, .peak_megabytes = peak_megabytes()};
   const std::string digest = model::digest_of(measured.run.output);
+  if (with_limits) measured.limits = limits_of_layers(layer.request().exec);
   std::optional<ColdWalk> walk;
   if (cold) walk.emplace(layer.request().exec, cold_bytes(measured.weights.facts));
   for (std::int64_t i = cold ? 0 : 1; i < runs; ++i) {
@@ -379,6 +381,7 @@ Measured fastest(model::LayerRun& layer, model::LayerRun::Result first, std::int
     if (model::digest_of(run.output) != digest) throw std::logic_error("layer: two runs of the same step differ");
     if ((cold && i == 0) || run.seconds() < measured.run.seconds()) measured.run = std::move(run);
   }
+  if (with_limits) measured.limits = larger(measured.limits, limits_of_layers(layer.request().exec));
   if (walk) measured.weights.between = walk->size();
   measured.weights.could_stay = measured.weights.cold() ? 0 : share_that_stays(measured.weights.facts, measured.run.work().weight_bytes);
   return measured;
@@ -489,10 +492,7 @@ int layer(const LayerOptions& options) {
   const bool graph_alone = !options.graphs.graph.empty() && !options.repeat;
   const std::int64_t runs = options.repeat.value_or(request.exec.mode == Mode::fast && !graph_alone ? 5 : 1);
   // A graph shows no limits.
-  const bool measuring = options.graphs.graph.empty();
-  Limits limits = measuring ? limits_of_layers(request.exec) : Limits();
-  const Measured best = fastest(layer, std::move(first), runs, options.cold);
-  if (measuring) limits = larger(limits, limits_of_layers(request.exec));
+  const Measured best = fastest(layer, std::move(first), runs, options.cold, options.graphs.graph.empty());
   const std::string digest = model::digest_of(best.run.output);
   std::optional<trail::TrailComparison> comparison;
   if (reference) {
@@ -516,12 +516,12 @@ int layer(const LayerOptions& options) {
     // The graph is all that stdout has.
     show_comparisons(stderr);
   } else if (options.json) {
-    io::Json json = run_json(layer, best, limits, load_seconds, digest);
+    io::Json json = run_json(layer, best, load_seconds, digest);
     if (comparison) json["against"] = comparison_json(*reference, *comparison);
     if (experts) json["against_experts"] = model::to_json(*experts);
     fmt::print("{}\n", io::json_text(json, 2));
   } else {
-    print_run(layer, best, limits, load_seconds, digest);
+    print_run(layer, best, load_seconds, digest);
     for (const std::string& path : {options.output, options.trail, options.graphs.chrome_trace})
       if (!path.empty()) fmt::print("written to {}\n", path);
     show_comparisons(stdout);

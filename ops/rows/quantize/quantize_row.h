@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "dodona/dtype.h"
+#include "ops/base/writing.h"
 #include "simd/tier.h"
 
 namespace dodona::ops {
@@ -19,6 +20,8 @@ struct QuantizeRow {
   DType type, code_type;
   bool neox;
   float scale;
+  std::int64_t fetched = 0;           ///< what lies so many bytes on is fetched meanwhile; bf16 that is not rotated
+  Writing writing = Writing::cached;  ///< likewise
 };
 
 struct QuantizeRowKernel {

@@ -42,7 +42,7 @@ void quantize(const QuantizeRow& row) {
   if (row.cos_sin != nullptr) {
     for (std::int64_t i = 0; i < row.n / 2; i += 16) rotate_block<Lanes>(row, i);
   } else if (row.code_type == DType::f8_e4m3) {
-    quantize_row<E4m3Codes<0x7F>>(Lanes{}, {row.input, 1, row.n, &row.scale, row.input, row.codes});
+    quantize_row<E4m3Codes<0x7F>>(Lanes{}, {row.input, 1, row.n, &row.scale, row.input + row.fetched, row.codes, row.writing});
   } else {
     for (std::int64_t i = 0; i < row.n; i += 16) store_codes(row, load<Lanes>(row, i, row.n - i), i, row.n - i);
   }
