@@ -87,7 +87,10 @@ bool renorm_rows(const Call& call, bool by_count) {
     const double p = by_count ? 0 : of_row(call, "top_p", b);
     const Bound bound{by_count, static_cast<std::uint32_t>(static_cast<std::int64_t>(k)), static_cast<float>(p)};
     const auto begin = static_cast<std::size_t>(b) * width;
-    const std::vector<float> row = renormed(std::span(x).subspan(begin, width), bound, call.way);
+    // A search bit by bit for the largest of none keeps nothing, one in thirds what equals the largest.
+    const bool of_none = by_count && k == 0 && call.is("search", "radix");
+    const std::vector<float> row =
+        of_none ? std::vector<float>(width, 0.0f) : renormed(std::span(x).subspan(begin, width), bound, call.way);
     for (std::size_t i = 0; i < width; ++i) store(call.tensor("renorm_probs"), static_cast<std::int64_t>(begin + i), row[i]);
   }
   return true;
