@@ -164,7 +164,8 @@ topk - 1 roundings of it and 5 units. Sums that may be below 2^-90 leave the wei
                     {"topk_ids", CustomaryKind::close, 0, 0, "sgl-kernel/tests/test_moe_topk_sigmoid.py"}},
       .cases = {"T=5 E=256 topk=8", "T=7 E=256 topk=8 --attr renormalize=true --with correction_bias",
                 "T=6 E=64 topk=6 --dtype gating_output=bf16 --attr renormalize=true --dist ties",
-                "T=3 E=48 topk=4 --dtype gating_output=f16 --dist ties", "T=4 E=37 topk=3 --with correction_bias"},
+                "T=3 E=48 topk=4 --dtype gating_output=f16 --dist ties", "T=4 E=37 topk=3 --with correction_bias",
+                "T=3 E=64 topk=2 --with correction_bias --special negative-weights"},
       .bench_cases = {"T=1 E=256 topk=8", "T=64 E=256 topk=8", "T=1024 E=256 topk=8"},
   });
 }
