@@ -144,14 +144,15 @@ double Yardstick::measure(LimitKind kind) {
   return best;
 }
 
-double measure_limit(LimitKind kind, const Exec& exec) {
-  return Yardstick(exec).measure(kind);
-}
-
 Limits measure_limits(const Exec& exec) {
   Yardstick yardstick(exec);
   return {yardstick.measure(LimitKind::read), yardstick.measure(LimitKind::copy), yardstick.measure(LimitKind::update),
           yardstick.measure(LimitKind::fma), yardstick.measure(LimitKind::dot8)};
+}
+
+Limits measure_limits_of_steps(const Exec& exec) {
+  Yardstick yardstick(exec);
+  return {.read = yardstick.measure(LimitKind::read), .fma = yardstick.measure(LimitKind::fma), .dot8 = yardstick.measure(LimitKind::dot8)};
 }
 
 }  // namespace dodona

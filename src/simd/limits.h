@@ -26,8 +26,9 @@ Limits larger(const Limits& a, const Limits& b);
 
 /// Which limits to measure; those of memory take some tenths of a second and the memory that cold_bytes() says.
 enum class LimitKind { read, copy, update, fma, dot8 };
-double measure_limit(LimitKind kind, const Exec& exec);
 Limits measure_limits(const Exec& exec);
+/// Those that bind the steps of a model, R, F and V; the others stay 0.
+Limits measure_limits_of_steps(const Exec& exec);
 
 /// Limits again and again, while something else is measured: what a guest of a busy host can do changes twofold within minutes.
 class Yardstick {

@@ -266,9 +266,7 @@ struct Told {
   double over_least() const { return least > 0 ? meter.arithmetic / least : 0.0; }
   /// Measured behind the run, which begins at once.
   void measure(const Exec& exec) {
-    limits = {.read = measure_limit(LimitKind::read, exec),
-              .fma = measure_limit(LimitKind::fma, exec),
-              .dot8 = measure_limit(LimitKind::dot8, exec)};
+    limits = measure_limits_of_steps(exec);
     for (const model::LayerTiming& layer : meter.each) least += least_seconds(layer.work, limits);
   }
 };

@@ -71,11 +71,6 @@ Bound bound_of(const model::Work& work, const Limits& limits) {
   return bound;
 }
 
-Limits limits_of_layers(const Exec& exec) {
-  Yardstick yardstick(exec);
-  return {.read = yardstick.measure(LimitKind::read), .fma = yardstick.measure(LimitKind::fma), .dot8 = yardstick.measure(LimitKind::dot8)};
-}
-
 /// What the ops' limits allow them together: they run one after another, so that what one reads is not hidden behind another's products,
 /// as the limit of the whole has it.
 double least_seconds(const std::vector<model::OpRecord>& records, const Limits& limits) {
@@ -372,7 +367,7 @@ void check_memory(const model::LayerRequest& request) {
 Measured fastest(model::LayerRun& layer, model::LayerRun::Result first, std::int64_t runs, bool cold, bool with_limits) {
   Measured measured{.run = std::move(first), .weights = {.facts = memory_facts()}, .peak_megabytes = peak_megabytes()};
   const std::string digest = model::digest_of(measured.run.output);
-  if (with_limits) measured.limits = limits_of_layers(layer.request().exec);
+  if (with_limits) measured.limits = measure_limits_of_steps(layer.request().exec);
   std::optional<ColdWalk> walk;
   if (cold) walk.emplace(layer.request().exec, cold_bytes(measured.weights.facts));
   for (std::int64_t i = cold ? 0 : 1; i < runs; ++i) {
@@ -381,7 +376,7 @@ Measured fastest(model::LayerRun& layer, model::LayerRun::Result first, std::int
     if (model::digest_of(run.output) != digest) throw std::logic_error("layer: two runs of the same step differ");
     if ((cold && i == 0) || run.seconds() < measured.run.seconds()) measured.run = std::move(run);
   }
-  if (with_limits) measured.limits = larger(measured.limits, limits_of_layers(layer.request().exec));
+  if (with_limits) measured.limits = larger(measured.limits, measure_limits_of_steps(layer.request().exec));
   if (walk) measured.weights.between = walk->size();
   measured.weights.could_stay = measured.weights.cold() ? 0 : share_that_stays(measured.weights.facts, measured.run.work().weight_bytes);
   return measured;

@@ -68,36 +68,44 @@ Values longer(Site s) {
   }
   return values;
 }
-void read_on(Site s, Arguments& inputs) {
+/// Operands that have the word's symbol, as long along it as the word says: put(longer one, its element i, where that is, operand,
+/// dimension).
+template <class Put>
+void lengthen(Site s, Arguments& inputs, const Put& put) {
   const std::string symbol = first_of(word(s));
-  const std::int64_t extent = std::stoll(rest_of(word(s)));
   for (const TensorSpec& spec : s.call.op.schema().tensors) {
     const Tensor* const tensor = s.call.inputs.find(spec.name);
     const int d = dimension_of(spec, tensor, symbol);
     if (d < 0) continue;
     Dims shape = tensor->shape();
-    shape[d] = extent;
+    shape[d] = std::stoll(rest_of(word(s)));
     const Tensor longer_one(tensor->dtype(), shape);
-    const std::int64_t end = tensor->extent_bytes() * 8 / bits(tensor->dtype());
-    for (std::int64_t i = 0; i < longer_one.elements(); ++i) {
-      const Dims at = index_of(i, shape);
-      std::int64_t offset = 0;
-      for (int k = 0; k < at.rank(); ++k) offset += at[k] * tensor->stride(k);
-      if (offset < end) {
-        quant::set_bits(longer_one, i, quant::load_bits(tensor->dtype(), tensor->data(), offset));
-      } else {
-        quant::set(longer_one, i, std::numeric_limits<double>::quiet_NaN());
-      }
-    }
+    for (std::int64_t i = 0; i < longer_one.elements(); ++i) put(longer_one, i, index_of(i, shape), *tensor, d);
     inputs.set(spec.name, longer_one);
   }
 }
-std::string read_on_in_words(Site s) {
-  const std::string symbol = first_of(word(s)), taken = rest_of(word(s));
+/// Their names.
+std::string lengthened(Site s) {
   std::string names;
   for (const TensorSpec& spec : s.call.op.schema().tensors)
-    if (dimension_of(spec, s.call.inputs.find(spec.name), symbol) >= 0) names += (names.empty() ? "" : ", ") + spec.name;
-  return names + ": " + symbol + " is taken for " + taken + ", a whole number of tiles, where it is " +
+    if (dimension_of(spec, s.call.inputs.find(spec.name), first_of(word(s))) >= 0) names += (names.empty() ? "" : ", ") + spec.name;
+  return names;
+}
+void read_on(Site s, Arguments& inputs) {
+  lengthen(s, inputs, [](const Tensor& to, std::int64_t i, const Dims& at, const Tensor& tensor, int) {
+    const std::int64_t end = tensor.extent_bytes() * 8 / bits(tensor.dtype());
+    std::int64_t offset = 0;
+    for (int k = 0; k < at.rank(); ++k) offset += at[k] * tensor.stride(k);
+    if (offset < end) {
+      quant::set_bits(to, i, quant::load_bits(tensor.dtype(), tensor.data(), offset));
+    } else {
+      quant::set(to, i, std::numeric_limits<double>::quiet_NaN());
+    }
+  });
+}
+std::string read_on_in_words(Site s) {
+  const std::string symbol = first_of(word(s)), taken = rest_of(word(s));
+  return lengthened(s) + ": " + symbol + " is taken for " + taken + ", a whole number of tiles, where it is " +
          std::to_string(extent_of(s, symbol)) + ": rows are taken to go on into what lies behind them, the last tile is not masked";
 }
 
@@ -135,30 +143,15 @@ Values filled_up(Site s) {
   return values;
 }
 void fill_up(Site s, Arguments& inputs) {
-  const std::string symbol = first_of(word(s));
-  const std::int64_t extent = std::stoll(rest_of(word(s)));
-  for (const TensorSpec& spec : s.call.op.schema().tensors) {
-    const Tensor* const tensor = s.call.inputs.find(spec.name);
-    const int d = dimension_of(spec, tensor, symbol);
-    if (d < 0) continue;
-    Dims shape = tensor->shape();
-    shape[d] = extent;
-    const Tensor longer_one(tensor->dtype(), shape);
-    for (std::int64_t i = 0; i < longer_one.elements(); ++i) {
-      const Dims at = index_of(i, shape);
-      std::int64_t own = 0;
-      for (int k = 0; k < at.rank(); ++k) own = own * tensor->size(k) + at[k];
-      quant::set_bits(longer_one, i, at[d] < tensor->size(d) ? quant::get_bits(*tensor, own) : 0);
-    }
-    inputs.set(spec.name, longer_one);
-  }
+  lengthen(s, inputs, [](const Tensor& to, std::int64_t i, const Dims& at, const Tensor& tensor, int d) {
+    std::int64_t own = 0;
+    for (int k = 0; k < at.rank(); ++k) own = own * tensor.size(k) + at[k];
+    quant::set_bits(to, i, at[d] < tensor.size(d) ? quant::get_bits(tensor, own) : 0);
+  });
 }
 std::string filled_up_in_words(Site s) {
   const std::string symbol = first_of(word(s)), taken = rest_of(word(s));
-  std::string names;
-  for (const TensorSpec& spec : s.call.op.schema().tensors)
-    if (dimension_of(spec, s.call.inputs.find(spec.name), symbol) >= 0) names += (names.empty() ? "" : ", ") + spec.name;
-  return names + ": rows of " + std::to_string(extent_of(s, symbol)) + " (" + symbol + ") are filled up to " + taken +
+  return lengthened(s) + ": rows of " + std::to_string(extent_of(s, symbol)) + " (" + symbol + ") are filled up to " + taken +
          " with zeros, which take part: columns of padding behind a row's end are not masked";
 }
 
