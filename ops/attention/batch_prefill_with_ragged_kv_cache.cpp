@@ -35,12 +35,13 @@ std::vector<RaggedRequest> whole_requests_of(const Call& op) {
   const auto *const q = op.qo_indptr.as<const std::int32_t>(), *const kv = op.kv_indptr.as<const std::int32_t>();
   std::vector<RaggedRequest> requests;
   for (std::int64_t b = 0; b + 1 < op.qo_indptr.size(0); ++b)
-    requests.push_back({q[b], q[b + 1] - q[b], kv[b], kv[b + 1] - kv[b], op.causal});
+    requests.push_back({q[b], q[b + 1] - q[b], kv[b], kv[b + 1] - kv[b], op.causal, 0, op.window_left});
   return requests;
 }
 
+/// Where there is a window, queries one by one.
 std::vector<RaggedRequest> in_window(const Call& op, const std::vector<RaggedRequest>& requests, std::int64_t tile = 0) {
-  return op.window_left < 0 ? requests : windowed(requests, op.window_left, tile);
+  return op.window_left < 0 ? requests : one_by_one(requests, tile);
 }
 std::vector<RaggedRequest> requests_of(const Call& op) {
   return in_window(op, whole_requests_of(op));
@@ -109,7 +110,7 @@ std::optional<Refusal> unsupported(const Call& op, Mode mode) {
 }
 
 void fast(const Call& op, const Exec& exec) {
-  attention_fast(attention_of(op, requests_of(op)), exec);
+  attention_fast(attention_of(op, whole_requests_of(op)), exec);
 }
 
 /// Whether a NaN is what keys that the query does not see, but another one of its block of rows or their tiles hold, or rows behind the
@@ -201,7 +202,7 @@ fall or lead outside, a scale that is not positive. Caps: tanh by the approximat
       .check = ops::check,
       .flops =
           [](const ops::BatchPrefillWithRaggedKvCache& op) {
-            return ops::attention_flops(ops::RaggedAttention(ops::call_of(op), ops::requests_of(op)));
+            return ops::attention_flops(ops::RaggedAttention(ops::call_of(op), ops::whole_requests_of(op)));
           },
       .defects =
           {{"hidden-keys-show", "out",

@@ -4,6 +4,7 @@
 #include <array>
 #include <cmath>
 #include <numbers>
+#include <stdexcept>
 #include <vector>
 
 #include "core/attention_watch.h"
@@ -29,6 +30,7 @@ class GoldenHeads {
               const KeysSeen& seen)
       : call_(call), row_(row), first_(first), isa_(isa), hidden_score_(terms.hidden_score), weights_(static_cast<std::size_t>(count)) {
     for (std::int64_t h = first; h < first + count; ++h) {
+      if (call.hidden_to(row, h) != 0) throw std::logic_error("golden attention to rows that hide keys");
       visible_.push_back(std::max<std::int64_t>(0, call.visible_to(row, h) - (terms.last_key_hidden ? 1 : 0)));
       if (seen.how == KeysSeen::How::more_or_fewer)
         visible_.back() = std::clamp<std::int64_t>(visible_.back() + seen.number, 0, call.visible(row));
@@ -554,7 +556,7 @@ double temperature(std::int64_t position, std::int64_t length) {
 double attention_flops(const Attention& call) {
   double keys = 0;
   for (std::int64_t row = 0; row < call.rows; ++row)
-    for (std::int64_t q = 0; q < call.queries_of(row); ++q) keys += static_cast<double>(call.visible_to(row, q));
+    for (std::int64_t q = 0; q < call.queries_of(row); ++q) keys += static_cast<double>(call.visible_to(row, q) - call.hidden_to(row, q));
   return 2.0 * keys * static_cast<double>(call.key_width + call.value_width);
 }
 

@@ -3,7 +3,8 @@
 // A row is some queries that share their keys: the heads of one token, or one head of tokens that follow each other. With the keys that it
 // sees a query has
 //     z[j] = q . k[j],   p = softmax(scale * z),   out = out_scale * sum over j of p[j] * v[j].
-// Masks are the keys that a row does not list, and of those that it lists a query may see the first ones alone, as causal masks have it.
+// Masks are the keys that a row does not list, and of those that it lists a query may see the first ones alone, as causal masks have it, or
+// not the first ones, as windows have it.
 #pragma once
 
 #include <array>
@@ -85,6 +86,8 @@ class Attention {
   virtual std::int64_t visible(std::int64_t row) const = 0;
   /// So many of them a query of the row sees, the first ones; those behind it no fewer. Without any it gives zeros and -inf.
   virtual std::int64_t visible_to(std::int64_t row, std::int64_t) const { return visible(row); }
+  /// Of these it does not see the first so many; a query behind it no fewer. Fast mode alone: golden mode takes rows that hide none.
+  virtual std::int64_t hidden_to(std::int64_t, std::int64_t) const { return 0; }
   /// So many keys at the beginning of the row's list are `cached`; 0 without that.
   virtual std::int64_t cached_keys(std::int64_t) const { return 0; }
   /// A score of the query whose value is 0, as it is, or -inf: none.

@@ -41,6 +41,12 @@ std::int64_t splits_of(const Attention& call, std::int64_t row) {
   const std::int64_t cached = call.cached ? std::min(call.cached_keys(row), call.visible(row)) : 0;
   return cached_splits(call, row) + ceil_div(call.visible(row) - cached, attend_split);
 }
+/// Splits that hide from all queries of a row, though not the last one.
+std::int64_t hidden_splits(const Attention& call, std::int64_t row) {
+  const std::int64_t hidden = call.hidden_to(row, 0), cached = call.cached ? std::min(call.cached_keys(row), hidden) : 0;
+  const std::int64_t in_cache = cached < hidden ? cached_splits(call, row) : cached / attend_split;
+  return std::min(in_cache + (hidden - cached) / attend_split, std::max<std::int64_t>(0, splits_of(call, row) - 1));
+}
 
 /// How the work is cut. None of it shows in the bits.
 struct Cut {
@@ -50,7 +56,7 @@ struct Cut {
 Cut cut_of(const Attention& call, bool by_tiles, int threads) {
   const std::int64_t most = by_tiles ? attend_most_heads : attend_most_heads_of_vectors;
   std::int64_t splits = 0;
-  for (std::int64_t row = 0; row < call.rows; ++row) splits += splits_of(call, row);
+  for (std::int64_t row = 0; row < call.rows; ++row) splits += splits_of(call, row) - hidden_splits(call, row);
   std::int64_t heads = std::min(most, ceil_div(call.heads, 16) * 16);
   // As many heads as use a widened row well, unless threads would then be idle.
   while (heads > 16 && splits * ceil_div(call.heads, heads) < threads) heads = ceil_div(heads / 2, 16) * 16;
@@ -86,7 +92,10 @@ class FastAttention {
   }
 
  private:
-  std::int64_t splits_of(std::int64_t row) const { return ops::splits_of(call_, row); }
+  /// The row's splits that count.
+  std::int64_t first_split(std::int64_t row) const { return hidden_splits(call_, row); }
+  std::int64_t end_split(std::int64_t row) const { return splits_of(call_, row); }
+  std::int64_t splits(std::int64_t row) const { return end_split(row) - first_split(row); }
   /// Of a block of the row's queries; none where the row has fewer than others.
   std::int64_t heads_of(std::int64_t row, std::int64_t block) const {
     return std::max<std::int64_t>(0, std::min(cut_.heads, call_.queries_of(row) - block * cut_.heads));
@@ -94,6 +103,7 @@ class FastAttention {
   std::int64_t lanes_of(std::int64_t row, std::int64_t block) const { return ceil_div(heads_of(row, block), 16) * 16; }
   /// Whether some queries see fewer keys than others.
   bool masked(std::int64_t row) const { return call_.visible_to(row, 0) < call_.visible(row); }
+  bool hides(std::int64_t row) const { return call_.hidden_to(row, call_.queries_of(row) - 1) > 0; }
   std::int64_t partial_floats() const { return attend_partial_floats(cut_.heads, call_.value_width); }
   std::int64_t scratch_floats() const {
     const std::int64_t of_vectors = attend_scratch_floats(cut_.heads, call_.key_width, call_.values_in_keys ? 0 : call_.value_width);
@@ -104,7 +114,8 @@ class FastAttention {
 
   void add_row(Wave& wave, std::int64_t row) const {
     for (std::int64_t block = 0; block < cut_.blocks; ++block)
-      for (std::int64_t split = 0; split < splits_of(row) && heads_of(row, block) > 0; ++split) wave.units.push_back({row, block, split});
+      for (std::int64_t split = first_split(row); split < end_split(row) && heads_of(row, block) > 0; ++split)
+        wave.units.push_back({row, block, split});
   }
 
   void run(const Wave& wave) {
@@ -131,12 +142,18 @@ class FastAttention {
     QueryParts queries = from_cache ? call_.cached_queries(unit.row) : call_.queries(unit.row);
     for (QueryPart& part : queries) part.first_head += unit.block * cut_.heads * part.head_stride;
     const std::int64_t heads_here = heads_of(unit.row, unit.block);
-    std::array<std::int32_t, attend_most_heads> visible;
+    std::array<std::int32_t, attend_most_heads> visible, hidden;
     visible.fill(static_cast<std::int32_t>(count));
+    hidden.fill(0);
     for (std::int64_t h = 0; h < heads_here && masked(unit.row); ++h) {
       const std::int64_t seen = call_.visible_to(unit.row, unit.block * cut_.heads + h) - first;
       visible[static_cast<std::size_t>(h)] = static_cast<std::int32_t>(std::clamp<std::int64_t>(seen, 0, count));
     }
+    if (hides(unit.row))
+      for (std::int64_t h = 0; h < attend_most_heads; ++h) {
+        const std::int64_t unseen = call_.hidden_to(unit.row, unit.block * cut_.heads + std::min(h, heads_here - 1)) - first;
+        hidden[static_cast<std::size_t>(h)] = static_cast<std::int32_t>(std::clamp<std::int64_t>(unseen, 0, count));
+      }
     std::array<float, attend_most_heads> temperatures;
     temperatures.fill(1.0f);
     bool tempered = false;
@@ -154,6 +171,7 @@ class FastAttention {
                    .values = values,
                    .key_count = count,
                    .visible = visible.front() < count ? visible.data() : nullptr,
+                   .hidden = hidden.back() > 0 ? hidden.data() : nullptr,
                    .type = from_cache ? call_.cached->type : call_.type,
                    .query_type = from_cache ? call_.cached->queries : call_.type,
                    .weight_type = from_cache ? call_.cached->weights : call_.type,
@@ -175,11 +193,11 @@ class FastAttention {
     std::vector<std::int64_t> first_unit(static_cast<std::size_t>(wave.end - wave.first) + 1);
     for (std::int64_t row = wave.first; row < wave.end; ++row) {
       const auto i = static_cast<std::size_t>(row - wave.first);
-      first_unit[i + 1] = first_unit[i] + ceil_div(call_.queries_of(row), cut_.heads) * splits_of(row);
+      first_unit[i + 1] = first_unit[i] + ceil_div(call_.queries_of(row), cut_.heads) * splits(row);
     }
     parallel_for(exec_.threads, tasks, static_cast<double>(call_.value_width * cut_.heads), [&](std::int64_t task) {
       const std::int64_t row = wave.first + task / cut_.blocks, block = task % cut_.blocks;
-      merge_row(row, block, first_unit[static_cast<std::size_t>(row - wave.first)] + block * splits_of(row));
+      merge_row(row, block, first_unit[static_cast<std::size_t>(row - wave.first)] + block * splits(row));
     });
   }
 
@@ -205,7 +223,7 @@ class FastAttention {
     if (call_.visible(row) > 0)
       dispatch<AttendMergeKernel>(exec_.isa, AttendMerge{.partials = partial_of(unit),
                                                          .stride = partial_floats(),
-                                                         .splits = splits_of(row),
+                                                         .splits = splits(row),
                                                          .heads = heads,
                                                          .lanes = lanes_of(row, block),
                                                          .value_width = call_.value_width,
@@ -219,7 +237,7 @@ class FastAttention {
                                                          .top = top,
                                                          .lse_stride = call_.lse_step,
                                                          .natural_lse = call_.natural_lse});
-    for (std::int64_t h = 0; h < heads && call_.visible_to(row, first + h) == 0; ++h) {
+    for (std::int64_t h = 0; h < heads && call_.visible_to(row, first + h) == call_.hidden_to(row, first + h); ++h) {
       std::fill_n(out + h * out_stride, call_.value_width * bytes, std::byte{0});
       if (lse != nullptr) lse[h * call_.lse_step] = static_cast<float>(call_.lse_of_none);
       if (top != nullptr) top[h * call_.lse_step] = -std::numeric_limits<float>::infinity();

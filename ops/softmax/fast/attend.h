@@ -11,7 +11,7 @@
 //     l     = fma(l, a, sum of p in the block), a = exp2(m_before - m);  o = o * a, then a pair sum over the block's keys from there on
 // Denormals count as zeros in both pair sums and in o * a.
 // A query that does not see all keys of a block takes nothing of those that it does not see, whatever they hold: the chains of its pair
-// sums go over the others.
+// sums go over the others. Where windows hide the first keys of a row, splits and blocks still begin where they would if it hid none.
 // Cached keys are in splits of their own. Splits are merged in order, o = sum of exp2(m_split - max m) * o_split and l likewise, and out =
 // o
 // * (1/l * out_scale); a sink takes part in the maximum and is the first addend of l.
@@ -38,7 +38,8 @@ struct AttendUnit {
   const std::byte* const* keys;         ///< rows of key_width elements, or as key_rows says
   const std::byte* const* values;       ///< rows of value_width; nullptr where they begin those of the keys
   std::int64_t key_count;
-  const std::int32_t* visible;          ///< for each lane how many of the keys it sees, rising; nullptr: all
+  const std::int32_t* visible;          ///< for each lane before which key those end that it sees, rising; nullptr: all
+  const std::int32_t* hidden;           ///< and at which one they begin, likewise; nullptr: the first
   DType type, query_type, weight_type;  ///< of keys and values; weight_type: `type`, or f32
   KeyRows key_rows;
   float weight_exponent;      ///< weights are counted in units of 2 to the power of less it

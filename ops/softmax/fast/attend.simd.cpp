@@ -101,23 +101,22 @@ void add_seen(const AttendUnit& unit, const float* values, std::int64_t stride, 
               std::int64_t keys, Start start, const float* factor) {
   constexpr int together = many_sums_fit ? 8 : 4;
   for (std::int64_t lane = 0; lane < unit.lanes; lane += 16) {
-    const std::int32_t* const visible = unit.visible + lane;
-    const std::int64_t some = seen_by_some(unit, lane, first_key, keys);
-    std::int64_t all = visible[0] - first_key;
-    all = all < 0 ? 0 : all < some ? all : some;
+    const KeyRange some = seen_by_some(unit, lane, first_key, keys);
+    const KeyRange all{unit.hidden == nullptr ? 0 : in_block(unit.hidden[lane + 15], first_key, keys),
+                       unit.visible == nullptr ? keys : in_block(unit.visible[lane], first_key, keys)};
     for (std::int64_t column = 0; column < unit.value_width; column += together) {
       float* const sums = unit.partial + (2 + column) * unit.lanes + lane;
       f32x16 sum[together];
       DODONA_UNROLL(8)
       for (int i = 0; i < together; ++i) sum[i] = sum_before<f32x16>(start, sums + i * unit.lanes, factor + lane);
-      for (std::int64_t group = 0; group < some; group += pair_group) {
+      for (std::int64_t group = some.first - some.first % pair_group; group < some.end; group += pair_group) {
         f32x16 chains[2][together];
         DODONA_UNROLL(8)
         for (int i = 0; i < together; ++i) chains[0][i] = chains[1][i] = f32x16::zero();
-        const std::int64_t end = some - group < pair_group ? some : group + pair_group;
-        for (std::int64_t j = group; j < end; ++j) {
+        const std::int64_t end = some.end - group < pair_group ? some.end : group + pair_group;
+        for (std::int64_t j = group < some.first ? some.first : group; j < end; ++j) {
           f32x16(&chain)[together] = chains[j % 2];
-          const mask16 here = j < all ? mask16::first(16) : sees(visible, first_key + j);
+          const mask16 here = all.first <= j && j < all.end ? mask16::first(16) : sees(unit, lane, first_key + j);
           const f32x16 weight = f32x16::load(weights + j * unit.lanes + lane);
           DODONA_UNROLL(8)
           for (int i = 0; i < together; ++i)
@@ -132,8 +131,8 @@ void add_seen(const AttendUnit& unit, const float* values, std::int64_t stride, 
   }
 }
 
-/// Scores of `count` keys from `begin` on: of those that not all lanes see, for the lanes alone that may. each(share) is called with the
-/// share of the products, of 256, that is behind them.
+/// Scores of `count` keys from `begin` on, but for the first ones that no lane sees: of those that not all lanes see, for the lanes alone
+/// that may. each(share) is called with the share of the products, of 256, that is behind them.
 template <class Each>
 void score(const AttendUnit& unit, const float* keys, const float* queries, float* scores, std::int64_t begin, std::int64_t count,
            const float* factor, const Each& each) {
@@ -142,9 +141,9 @@ void score(const AttendUnit& unit, const float* keys, const float* queries, floa
   // Parts of the queries that a first-level cache holds while all keys of a block pass.
   constexpr std::int64_t most = 96;
   for (std::int64_t k = 0; k < width; k += most) {
-    std::int64_t first = 0;
+    std::int64_t first = seen_by_some(unit, 0, begin, count).first;
     for (std::int64_t lane = 0; lane < lanes && first < count; lane += 16) {
-      const std::int64_t end = unit.visible == nullptr ? count : seen_by_some(unit, lane, begin, count);
+      const std::int64_t end = seen_by_some(unit, lane, begin, count).end;
       if (end <= first) continue;
       const Product<std::int64_t, Known<1>> product{
           {keys + first * width + k, queries + k * lanes + lane, width - k < most ? width - k : most, width, {}, lanes},
@@ -170,8 +169,9 @@ void attend(const AttendUnit unit) {
   float factor[ops::attend_most_heads];
   const std::int64_t key_bytes = packed ? ops::k_cache_row_bytes : width * Lanes::bytes,
                      value_bytes = separate ? unit.value_width * Lanes::bytes : 0;
-  std::int64_t fetched = 0;
-  fetch_rows(unit, fetched, attend_block, key_bytes, value_bytes);
+  const std::int64_t first = first_block(unit);
+  std::int64_t fetched = first;
+  fetch_rows(unit, fetched, first + attend_block, key_bytes, value_bytes);
   float* part_of_queries = queries;
   for (const ops::QueryPart& part : unit.queries) {
     with_value_lanes(unit.query_type, [&](auto of_queries) {
@@ -179,7 +179,7 @@ void attend(const AttendUnit unit) {
     });
     part_of_queries += part.width * lanes;
   }
-  for (std::int64_t begin = 0; begin < unit.key_count; begin += attend_block) {
+  for (std::int64_t begin = first; begin < unit.key_count; begin += attend_block) {
     const std::int64_t count = unit.key_count - begin < attend_block ? unit.key_count - begin : attend_block;
     if (packed) {
       for (std::int64_t j = 0; j < count; ++j)
@@ -193,24 +193,34 @@ void attend(const AttendUnit unit) {
       fetch_rows(unit, fetched, begin + attend_block + (share + 8) * attend_block / 256, key_bytes, value_bytes);
     });
     fetch_rows(unit, fetched, begin + 2 * attend_block, key_bytes, value_bytes);
-    // Keys that all lanes see, and behind them those that some do.
-    std::int64_t by_all = unit.visible == nullptr ? count : seen_by_all(unit, begin, count);
-    if (by_all == count) {
+    if (all_see_all(unit, begin, count)) {
       weigh<Weights, false>(scores, begin, count, unit, factor);
     } else {
       weigh<Weights, true>(scores, begin, count, unit, factor);
     }
-    if (by_all < count) by_all -= by_all % pair_group;
-    Start start = begin == 0 ? Start::zero : Start::scaled;
+    // Whole groups of keys that all lanes see, and before and behind them those that some do.
+    KeyRange all = seen_by_all(unit, begin, count);
+    all.first = (all.first + pair_group - 1) / pair_group * pair_group;
+    if (all.end < count) all.end -= all.end % pair_group;
+    if (all.end <= all.first) all = {count, count};
+    Start start = begin == first ? Start::zero : Start::scaled;
     const FlushDenormals flushing;
-    if (by_all > 0) {
+    const auto add_of_some = [&](std::int64_t from, std::int64_t to) {
+      if (from == to) return;
+      add_seen(unit, values + from * value_stride, value_stride, scores + from * lanes, begin + from, to - from, start, factor);
+      start = Start::sums;
+    };
+    add_of_some(0, all.first);
+    if (all.first < all.end) {
       const Product<Known<1>, std::int64_t> product{
-          {values, scores, by_all, {}, value_stride, lanes}, {{sums, lanes}, start, factor}, lanes, lanes};
+          {values + all.first * value_stride, scores + all.first * lanes, all.end - all.first, {}, value_stride, lanes},
+          {{sums, lanes}, start, factor},
+          lanes,
+          lanes};
       multiply_all(product, unit.value_width, [](std::int64_t) {});
       start = Start::sums;
     }
-    if (by_all < count)
-      add_seen(unit, values + by_all * value_stride, value_stride, scores + by_all * lanes, begin + by_all, count - by_all, start, factor);
+    add_of_some(all.end, count);
   }
 }
 

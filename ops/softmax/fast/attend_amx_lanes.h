@@ -45,15 +45,16 @@ class AttendByTiles {
   }
 
  private:
-  explicit AttendByTiles(const ops::AttendUnit& unit) : u_(unit) {
+  explicit AttendByTiles(const ops::AttendUnit& unit) : u_(unit), first_(first_block(unit)) {
     std::int64_t bytes = 0;
     m_ = ops::AttendTilesMemory::in(reinterpret_cast<std::byte*>(unit.scratch), unit.lanes, unit.key_width, unit.value_width, &bytes);
   }
 
   bool attend() {
-    fetch_rows(u_, fetched_, ops::attend_block, key_bytes(), value_bytes());
+    fetched_ = first_;
+    fetch_rows(u_, fetched_, first_ + ops::attend_block, key_bytes(), value_bytes());
     pack_queries();
-    for (std::int64_t begin = 0; begin < u_.key_count; begin += ops::attend_block) {
+    for (std::int64_t begin = first_; begin < u_.key_count; begin += ops::attend_block) {
       const std::int64_t count = u_.key_count - begin < ops::attend_block ? u_.key_count - begin : ops::attend_block;
       if (!add_block(begin, count)) return false;
     }
@@ -132,15 +133,15 @@ class AttendByTiles {
   /// False where vectors have to do it.
   bool add_block(std::int64_t begin, std::int64_t count) {
     pack_keys(begin, count);
-    const bool masked = u_.visible != nullptr && seen_by_all(u_, begin, count) < count;
+    const bool masked = !all_see_all(u_, begin, count);
     // Weights of keys that are not seen are zeros, which leave sums alone unless values are infinite.
     if (masked && !values_are_finite(count)) return false;
     score(begin, count);
     alignas(64) float factor[ops::attend_most_heads];
     weigh_as(masked, begin, count, factor);
-    if (begin > 0) scale_outputs(factor);
+    if (begin > first_) scale_outputs(factor);
     pack_weights(masked, begin, count);
-    add_values(begin == 0, count);
+    add_values(begin == first_, count);
     return true;
   }
   bool values_are_finite(std::int64_t count) const {
@@ -189,7 +190,7 @@ class AttendByTiles {
   /// Rounded weights to lines of a query's, zeros for keys that it does not see.
   void pack_weights(bool masked, std::int64_t begin, std::int64_t count) {
     for (std::int64_t lane = 0; lane < u_.lanes; lane += 16) {
-      const std::int64_t seen = masked ? seen_by_some(u_, lane, begin, count) : count;
+      const std::int64_t seen = masked ? seen_by_some(u_, lane, begin, count).end : count;
       const auto weight = [&](std::int64_t j) { return j < seen ? as_i32(f32x16::load(m_.scores + j * u_.lanes + lane)) : i32x16::zero(); };
       for (std::int64_t group = 0; group < count; group += pair_group) {
         i32x16 words[16];
@@ -233,6 +234,7 @@ class AttendByTiles {
   static const std::uint8_t* bytes(const std::byte* p) { return reinterpret_cast<const std::uint8_t*>(p); }
 
   const ops::AttendUnit& u_;
+  std::int64_t first_;  ///< block
   ops::AttendTilesMemory m_;
   std::int64_t fetched_ = 0;
 };

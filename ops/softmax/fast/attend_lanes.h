@@ -39,9 +39,12 @@ DODONA_INLINE void widen_k_cache_row(const std::byte* row, const Each& each) {
   for (std::int64_t k = 0; k < ops::k_cache_rope; k += 16) each(load_bf16(row + ops::k_cache_rope_at + 2 * k), ops::k_cache_nope + k);
 }
 
-/// Whether lanes see the key: their counts are rising.
-DODONA_INLINE mask16 sees(const std::int32_t* visible, std::int64_t key) {
-  return i32x16::splat(static_cast<std::int32_t>(key)) < i32x16::load(visible);
+/// Whether sixteen lanes see the key.
+DODONA_INLINE mask16 sees(const ops::AttendUnit& unit, std::int64_t lane, std::int64_t key) {
+  const i32x16 here = i32x16::splat(static_cast<std::int32_t>(key));
+  const i32x16 end = unit.visible != nullptr ? i32x16::load(unit.visible + lane) : i32x16::splat(static_cast<std::int32_t>(unit.key_count));
+  const mask16 before_end = here < end;
+  return unit.hidden == nullptr ? before_end : before_end & (i32x16::load(unit.hidden + lane) < here + i32x16::splat(1));
 }
 
 /// Where scores are more than z * sigma.
@@ -57,39 +60,64 @@ inline void shape(float* scores, std::int64_t keys, const ops::AttendUnit& unit)
   }
 }
 
-/// How many of the next `count` keys from `begin` on some of sixteen lanes see.
-DODONA_INLINE std::int64_t seen_by_some(const ops::AttendUnit& unit, std::int64_t lane, std::int64_t begin, std::int64_t count) {
-  const std::int64_t seen = unit.visible[lane + 15] - begin;
-  return seen < 0 ? 0 : seen < count ? seen : count;
+/// Some of the keys from a block's first one on.
+struct KeyRange {
+  std::int64_t first, end;
+};
+
+DODONA_INLINE std::int64_t in_block(std::int64_t key, std::int64_t begin, std::int64_t count) {
+  return key < begin ? 0 : key - begin < count ? key - begin : count;
+}
+/// Those of `count` keys from `begin` on that some of sixteen lanes see, and those that all lanes see; the latter may end before they
+/// begin.
+DODONA_INLINE KeyRange seen_by_some(const ops::AttendUnit& unit, std::int64_t lane, std::int64_t begin, std::int64_t count) {
+  return {unit.hidden == nullptr ? 0 : in_block(unit.hidden[lane], begin, count),
+          unit.visible == nullptr ? count : in_block(unit.visible[lane + 15], begin, count)};
+}
+DODONA_INLINE KeyRange seen_by_all(const ops::AttendUnit& unit, std::int64_t begin, std::int64_t count) {
+  return {unit.hidden == nullptr ? 0 : in_block(unit.hidden[unit.lanes - 1], begin, count),
+          unit.visible == nullptr ? count : in_block(unit.visible[0], begin, count)};
+}
+DODONA_INLINE bool all_see_all(const ops::AttendUnit& unit, std::int64_t begin, std::int64_t count) {
+  const KeyRange all = seen_by_all(unit, begin, count);
+  return all.first == 0 && all.end == count;
+}
+
+/// Where the first block begins of which some lane sees a key; the last one, where none sees any.
+DODONA_INLINE std::int64_t first_block(const ops::AttendUnit& unit) {
+  if (unit.hidden == nullptr || unit.key_count == 0) return 0;
+  const std::int64_t key = unit.hidden[0] < unit.key_count ? unit.hidden[0] : unit.key_count - 1;
+  return key - key % ops::attend_block;
 }
 
 /// The scores of a block times sigma, the new maximum, the weights rounded for their products, and the sum of the unrounded ones.
-/// `factor` becomes what earlier sums are to be multiplied with. The weights of keys that a lane does not see are 0, and not written where
-/// none of sixteen lanes sees them.
+/// `factor` becomes what earlier sums are to be multiplied with. The weights of keys that a lane does not see are 0, and not written of
+/// those behind all that sixteen lanes see.
 template <class Weights, bool masked>
 void weigh(float* scores, std::int64_t begin, std::int64_t keys, const ops::AttendUnit& unit, float* factor) {
   const bool shaped = unit.cap > 0 || unit.temperatures != nullptr;
   if (shaped) shape(scores, keys, unit);
   const f32x16 sigma = f32x16::splat(shaped ? 1.0f : unit.sigma), offset = f32x16::splat(unit.weight_exponent);
   const f32x16 lowest = f32x16::splat(-__builtin_inff());
-  const bool first = begin == 0;
+  const bool first = begin == first_block(unit);
   float* const maxima = unit.partial;
   float* const sums = maxima + unit.lanes;
   for (std::int64_t lane = 0; lane < unit.lanes; lane += 16) {
     const f32x16 before = first ? lowest : f32x16::load(maxima + lane);
     f32x16 largest = before;
-    const std::int64_t seen = masked ? seen_by_some(unit, lane, begin, keys) : keys;
-    for (std::int64_t j = 0; j < seen; ++j) {
+    const KeyRange seen = masked ? seen_by_some(unit, lane, begin, keys) : KeyRange{0, keys};
+    for (std::int64_t j = 0; j < seen.first; ++j) f32x16::zero().store(scores + j * unit.lanes + lane);
+    for (std::int64_t j = seen.first; j < seen.end; ++j) {
       float* const p = scores + j * unit.lanes + lane;
       f32x16 s = f32x16::load(p) * sigma;
-      if (masked) s = select(sees(unit.visible + lane, begin + j), s, lowest);
+      if (masked) s = select(sees(unit, lane, begin + j), s, lowest);
       s.store(p);
       largest = max(s, largest);
     }
     // Lanes that see no key yet: exp2 of -inf less 0.
     const f32x16 about = masked ? select(largest == lowest, f32x16::zero(), largest) : largest;
     f32x16 sum = f32x16::zero();
-    for (std::int64_t j = 0; j < seen; ++j) {
+    for (std::int64_t j = seen.first; j < seen.end; ++j) {
       float* const p = scores + j * unit.lanes + lane;
       const f32x16 weight = exp2((f32x16::load(p) - about) + offset);
       sum = sum + weight;
@@ -117,11 +145,6 @@ DODONA_INLINE void fetch_rows(const ops::AttendUnit& unit, std::int64_t& next, s
     fetch_row(unit.keys[next], key_bytes);
     if (value_bytes > 0) fetch_row(unit.values[next], value_bytes);
   }
-}
-
-DODONA_INLINE std::int64_t seen_by_all(const ops::AttendUnit& unit, std::int64_t begin, std::int64_t count) {
-  const std::int64_t seen = unit.visible[0] - begin;
-  return seen < 0 ? 0 : seen < count ? seen : count;
 }
 
 }  // namespace dodona::DODONA_TIER

@@ -205,7 +205,7 @@ TEST(AttentionCore, FastIsWithinTheBoundsOfGoldenOverBlocksAndSplits) {
 class Chunk final : public ops::Attention {
  public:
   Tensor q, k, v;
-  std::int64_t keys;
+  std::int64_t keys, window = 0;  ///< window: so many keys before its own a query sees; 0: all
   bool is_causal;
 
   struct Sizes {
@@ -225,6 +225,9 @@ class Chunk final : public ops::Attention {
   std::int64_t visible(std::int64_t) const override { return keys; }
   std::int64_t visible_to(std::int64_t, std::int64_t query) const override {
     return is_causal ? std::max<std::int64_t>(0, keys - heads + 1 + query) : keys;
+  }
+  std::int64_t hidden_to(std::int64_t row, std::int64_t query) const override {
+    return window == 0 ? 0 : std::clamp<std::int64_t>(keys - heads + query - window, 0, visible_to(row, query));
   }
   ops::QueryParts queries(std::int64_t) const override {
     return {ops::QueryPart{q.as<const std::byte>(), key_width * bits(type) / 8, key_width}, ops::QueryPart{}};
@@ -278,6 +281,31 @@ TEST(AttentionCore, TiersAgreeWhateverTheSizesAndNumbers) {
           expect_same_bits_on_all_tiers(c, what + ", infinities");
           sow(c.v, 5003, std::nan("")), sow(c.k, 12007, std::nan(""));
           expect_same_bits_on_all_tiers(c, what + ", NaN");
+        }
+}
+
+TEST(AttentionCore, KeysBeforeAWindowCountForNothingWhateverTheyHold) {
+  for (const DType type : {DType::bf16, DType::f16})
+    for (const bool causal : {false, true})
+      for (const std::int64_t window : {1, 31, 128, 700, 2000})
+        for (const Chunk::Sizes& s : {Chunk::Sizes{1, 3000, 64, 32}, {20, 300, 96, 64}, {70, 2500, 64, 48}, {120, 150, 64, 16}}) {
+          const std::string what = std::to_string(window) + " of " + std::to_string(s.keys) + (causal ? ", causal" : "");
+          Chunk all(type, s, causal);
+          all.window = window;
+          const std::int64_t never = all.hidden_to(0, 0);
+          sow(all.v, 4099, infinity), sow(all.k, 9001, std::nan(""));
+          expect_same_bits_on_all_tiers(all, what);
+          const Tensor out = all.out.clone(), lse = all.lse.clone();
+          for (std::int64_t i = 0; i < never * s.key_width; ++i) quant::set(all.k, i, i % 2 == 0 ? infinity : std::nan(""));
+          for (std::int64_t i = 0; i < never * s.value_width; ++i) quant::set(all.v, i, i % 2 == 0 ? infinity : std::nan(""));
+          ops::attention_fast(all, in_mode(Mode::fast));
+          EXPECT_TRUE(same_bits(all.out, out) && same_bits(all.lse, lse)) << what << ", behind the window";
+          // A query has its bits whoever is beside it.
+          Chunk last(type, {1, s.keys, s.key_width, s.value_width}, causal);
+          last.window = window, last.k = all.k, last.v = all.v, last.q = all.q.slice(0, s.queries - 1, s.queries);
+          ops::attention_fast(last, in_mode(Mode::fast));
+          EXPECT_TRUE(same_bits(last.out, all.out.slice(0, s.queries - 1, s.queries))) << what << ", the last query";
+          EXPECT_TRUE(same_bits(last.lse, all.lse.slice(0, s.queries - 1, s.queries))) << what << ", the last query";
         }
 }
 

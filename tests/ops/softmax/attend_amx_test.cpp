@@ -4,6 +4,7 @@
 #define DODONA_TIER_generic 1
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <string>
@@ -29,11 +30,12 @@ struct Shape {
   bool values_in_keys = false, causal = false;
   DType type = DType::bf16;
   ops::KeyRows rows = ops::KeyRows::elements;
+  std::int64_t window = 0;  ///< not 0: so many keys a query sees, counted from the last one, the last query's being the last key
 };
 std::string text(const Shape& s) {
   return std::to_string(s.heads) + " queries, " + std::to_string(s.key_width) + '/' + std::to_string(s.value_width) + ", " +
-         std::to_string(s.keys) + " keys" + (s.values_in_keys ? ", values in keys" : "") + (s.causal ? ", causal" : "") + ' ' +
-         std::string(name(s.type)) + (s.rows == ops::KeyRows::k_cache ? ", packed" : "");
+         std::to_string(s.keys) + " keys" + (s.values_in_keys ? ", values in keys" : "") + (s.causal ? ", causal" : "") + ", window " +
+         std::to_string(s.window) + ' ' + std::string(name(s.type)) + (s.rows == ops::KeyRows::k_cache ? ", packed" : "");
 }
 
 /// Operands of a unit.
@@ -52,6 +54,8 @@ struct Case {
     for (std::int64_t h = 0; h < lanes; ++h) {
       const std::int64_t seen = s.causal && h < s.heads ? std::max<std::int64_t>(s.keys - s.heads + h + 1, 0) : s.keys;
       visible.push_back(static_cast<std::int32_t>(seen));
+      const std::int64_t own = s.keys - s.heads + std::min(h, s.heads - 1) + 1;
+      hidden.push_back(static_cast<std::int32_t>(std::clamp<std::int64_t>(own - s.window, 0, seen)));
     }
   }
   static void fill(const Tensor& t, std::uint32_t seed, double size) {
@@ -86,6 +90,7 @@ struct Case {
     unit.keys = key_rows.data(), unit.values = s.values_in_keys ? nullptr : value_rows.data();
     unit.key_count = s.keys;
     unit.visible = s.causal ? visible.data() : nullptr;
+    unit.hidden = s.window > 0 ? hidden.data() : nullptr;
     unit.type = unit.query_type = unit.weight_type = s.type;
     unit.key_rows = s.rows;
     unit.weight_exponent = s.type == DType::f8_e4m3 ? 8.0f : 0.0f;
@@ -120,7 +125,7 @@ struct Case {
   Shape s;
   Tensor queries, keys, values;
   std::int64_t lanes = 0;
-  std::vector<std::int32_t> visible;
+  std::vector<std::int32_t> visible, hidden;
   float sigma = 0.3f;
 };
 
@@ -136,6 +141,16 @@ TEST(AttendByTiles, HasTheBitsOfVectorsAtEveryEdge) {
       shape.type = DType::f8_e4m3;
       Case(shape).expect_bits_of_vectors(text(shape));
     }
+}
+
+TEST(AttendByTiles, HasTheBitsOfVectorsInWindows) {
+  for (const bool causal : {false, true})
+    for (const std::int64_t window : {1, 16, 40, 129, 250})
+      for (const Shape& s : {Shape{16, 64, 32, 300}, Shape{33, 192, 128, 161}, Shape{64, 48, 48, 420}, Shape{100, 64, 32, 90}}) {
+        Shape shape = s;
+        shape.causal = causal, shape.window = window;
+        Case(shape).expect_bits_of_vectors(text(shape));
+      }
 }
 
 TEST(AttendByTiles, HasTheBitsOfVectorsForMlaAndItsPackedCache) {
