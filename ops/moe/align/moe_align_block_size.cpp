@@ -3,9 +3,12 @@
 #include <algorithm>
 #include <limits>
 #include <string>
+#include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "core/grouping.h"
+#include "core/threads.h"
 #include "dodona/error.h"
 #include "ops/base/golden_output.h"
 
@@ -37,23 +40,57 @@ struct Slots {
 }
 
 /// Throws for an id of no slot.
-Slots slots_of(const MoeAlignBlockSize& op) {
-  const auto experts = static_cast<std::size_t>(op.num_experts);
-  Slots slots{std::vector<std::int32_t>(experts, 0), std::vector<std::int32_t>(experts + 1, 0)};
+void check_ids(const MoeAlignBlockSize& op) {
   const std::int64_t n = op.topk_ids.elements();
   with_ids(op.topk_ids, [&](const auto* ids) {
-    for (std::int64_t i = 0; i < n; ++i) {
-      const auto id = static_cast<std::int64_t>(ids[i]);  // NOLINT(bugprone-signed-char-misuse): ids of 8 bits are numbers
-      const auto slot = static_cast<std::size_t>(id + 1);
-      if (slot >= experts) bad_id(op, id, i);
-      ++slots.count[slot];
-    }
+    // Of slots neither this number nor what it lacks to the last one is negative.
+    using Id = std::remove_cvref_t<decltype(*ids)>;
+    using Bits = std::conditional_t<sizeof(Id) == 8, std::uint64_t, std::uint32_t>;
+    const auto signs = [last = static_cast<Bits>(op.num_experts - 1)](Id id) {
+      const Bits slot = static_cast<Bits>(id) + 1;
+      return slot | (last - slot);
+    };
+    const auto is_slot = [&](Id id) { return static_cast<std::make_signed_t<Bits>>(signs(id)) >= 0; };
+    Bits all = 0;
+    for (std::int64_t i = 0; i < n; ++i) all |= signs(ids[i]);
+    if (static_cast<std::make_signed_t<Bits>>(all) >= 0) return;
+    const std::int64_t i = std::find_if_not(ids, ids + n, is_slot) - ids;
+    bad_id(op, static_cast<std::int64_t>(ids[i]), i);  // NOLINT(bugprone-signed-char-misuse): ids of 8 bits are numbers
   });
-  for (std::size_t s = 0; s < experts; ++s) {
-    const std::int64_t blocks = (slots.count[s] + op.block_size - 1) / op.block_size;
-    slots.begin[s + 1] = static_cast<std::int32_t>(slots.begin[s] + blocks * op.block_size);
+}
+
+/// Of ids that are slots.
+Slots slots_of_counts(const MoeAlignBlockSize& op, std::vector<std::int32_t> count) {
+  Slots slots{std::move(count), {0}};
+  slots.begin.reserve(slots.count.size() + 1);
+  for (const std::int32_t ids : slots.count) {
+    const std::int64_t blocks = (ids + op.block_size - 1) / op.block_size;
+    slots.begin.push_back(static_cast<std::int32_t>(slots.begin.back() + blocks * op.block_size));
   }
   return slots;
+}
+
+/// The ids from `first` to before `end` in each slot.
+std::vector<std::int32_t> count_ids(const MoeAlignBlockSize& op, std::int64_t first, std::int64_t end) {
+  // An id that is that of the one before it does not wait for its count.
+  constexpr std::int64_t tables = 4;
+  const auto experts = static_cast<std::size_t>(op.num_experts);
+  std::vector<std::int32_t> counts(tables * experts, 0);
+  std::int32_t* const count = counts.data();
+  with_ids(op.topk_ids, [&](const auto* ids) {
+    const auto at = [&](std::int64_t i) { return static_cast<std::size_t>(ids[i] + 1); };
+    std::int64_t i = first;
+    for (; i + tables <= end; i += tables)
+      for (std::int64_t t = 0; t < tables; ++t) ++count[static_cast<std::size_t>(t) * experts + at(i + t)];
+    for (; i < end; ++i) ++count[at(i)];
+  });
+  for (std::size_t s = 0; s < experts; ++s) counts[s] += counts[experts + s] + counts[2 * experts + s] + counts[3 * experts + s];
+  counts.resize(experts);
+  return counts;
+}
+
+Slots slots_of(const MoeAlignBlockSize& op) {
+  return slots_of_counts(op, count_ids(op, 0, op.topk_ids.elements()));
 }
 
 void check(const MoeAlignBlockSize& op) {
@@ -61,6 +98,10 @@ void check(const MoeAlignBlockSize& op) {
   if (n + op.num_experts * (op.block_size - 1) > std::numeric_limits<std::int32_t>::max())
     throw Error(ErrorCode::bad_shape, "", "topk_ids",
                 "has shape " + to_string(op.topk_ids.shape()) + ", expected so few ids that padded offsets fit 32 bits");
+  check_ids(op);
+  // Mostly there is room for any ids.
+  const std::int64_t most = n + op.num_experts * (op.block_size - 1);
+  if (op.sorted_token_ids.elements() >= most && op.experts_ids.elements() >= most / op.block_size) return;
   const std::int64_t total = slots_of(op).total();
   const auto require_room = [&](const Tensor& t, const char* name, std::int64_t needed) {
     if (t.elements() < needed)
@@ -93,19 +134,36 @@ void write_frame(const MoeAlignBlockSize& op, const Slots& slots) {
   std::fill(sorted + slots.total(), sorted + op.sorted_token_ids.elements(), n);
 }
 
-/// The ids first, first + step... in turn.
-void deal(const MoeAlignBlockSize& op, std::vector<std::int32_t>& next, std::int64_t first, std::int64_t step) {
-  auto* sorted = op.sorted_token_ids.as<std::int32_t>();
-  const std::int64_t n = op.topk_ids.elements();
+/// The ids first, first + step... before `end` in turn.
+void deal(const MoeAlignBlockSize& op, std::vector<std::int32_t>& next, std::int64_t first, std::int64_t end, std::int64_t step) {
+  auto* const sorted = op.sorted_token_ids.as<std::int32_t>();
+  std::int32_t* const to = next.data();
   with_ids(op.topk_ids, [&](const auto* ids) {
-    for (std::int64_t i = first; i < n; i += step) sorted[next[static_cast<std::size_t>(ids[i]) + 1]++] = static_cast<std::int32_t>(i);
+    for (std::int64_t i = first; i < end; i += step) sorted[to[static_cast<std::int64_t>(ids[i]) + 1]++] = static_cast<std::int32_t>(i);
   });
 }
 
-void fast(const MoeAlignBlockSize& op, const Exec&) {
-  Slots slots = slots_of(op);
-  write_frame(op, slots);
-  deal(op, slots.begin, 0, 1);
+/// Threads take parts of the ids; those of a part stand behind those of the parts before it.
+void fast(const MoeAlignBlockSize& op, const Exec& exec) {
+  constexpr std::int64_t least = 4096;
+  const std::int64_t n = op.topk_ids.elements(), parts = std::clamp<std::int64_t>(n / least, 1, exec.threads);
+  const auto first = [&](std::int64_t part) { return n * part / parts; };
+  std::vector<std::vector<std::int32_t>> counts(static_cast<std::size_t>(parts));
+  const auto on_parts = [&](const auto& body) {
+    parallel_for(exec.threads, parts, 1e6, [&](std::int64_t part) { body(part, counts[static_cast<std::size_t>(part)]); });
+  };
+  on_parts([&](std::int64_t part, auto& of_part) { of_part = count_ids(op, first(part), first(part + 1)); });
+  std::vector<std::int32_t> count(static_cast<std::size_t>(op.num_experts), 0);
+  for (const auto& of_part : counts)
+    for (std::size_t s = 0; s < count.size(); ++s) count[s] += of_part[s];
+  const Slots slots = slots_of_counts(op, std::move(count));
+  std::vector<std::int32_t> next(slots.begin.begin(), slots.begin.end() - 1);
+  for (auto& of_part : counts)
+    for (std::size_t s = 0; s < next.size(); ++s) next[s] += std::exchange(of_part[s], next[s]);
+  on_parts([&](std::int64_t part, auto& from) {
+    if (part == 0) write_frame(op, slots);
+    deal(op, from, first(part), first(part + 1), 1);
+  });
 }
 
 /// The kernel of one block deals ids out to max(num_experts, 32) threads; each writes its own behind those of the threads before.
@@ -114,7 +172,7 @@ void hopper(const MoeAlignBlockSize& op, const Exec& exec) {
   Slots slots = slots_of(op);
   write_frame(op, slots);
   const std::int64_t threads = std::max<std::int64_t>(op.num_experts, 32);
-  for (std::int64_t thread = 0; thread < threads; ++thread) deal(op, slots.begin, thread, threads);
+  for (std::int64_t thread = 0; thread < threads; ++thread) deal(op, slots.begin, thread, op.topk_ids.elements(), threads);
 }
 
 /// The rule itself, and mistakes of such kernels.
