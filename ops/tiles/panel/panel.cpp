@@ -56,10 +56,12 @@ std::int64_t most_rows_by_blocks(Isa isa) {
   return isa == Isa::v3 ? 14 : 2;
 }
 
-/// Columns of a tile, all of one panel: as many as leave each thread some pieces.
+/// Columns of a tile, all of one panel: as many as leave each thread some pieces. Raw ones of products that wait for memory sixteen at a
+/// time: as streams they are few enough for a first-level cache and its table of pages.
 std::int64_t few_columns(const PanelProduct& p, bool by_blocks, int threads) {
+  constexpr std::int64_t most_rows_that_wait = 3;
   const std::int64_t wanted = pieces_wanted(threads);
-  std::int64_t columns = by_blocks ? 16 : panel_few_columns;
+  std::int64_t columns = by_blocks || (!p.b.packed && p.block == 0 && p.m <= most_rows_that_wait) ? 16 : panel_few_columns;
   while (columns > 16 && p.batches * ceil_div(p.n, columns) < wanted) columns /= 2;
   return columns;
 }

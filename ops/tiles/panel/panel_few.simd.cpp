@@ -366,7 +366,7 @@ void multiply_raw(const PanelFewTile& tile, const Scratch& s, const float* a, st
   while (begin < p.k) {
     const std::int64_t k = p.k - begin < chunk_k ? p.k - begin : chunk_k;
     const bool nans = pack_columns<Unpack>({columns.first + begin, columns.stride, columns.count}, k, s.codes);
-    const Fetch next{what_follows(tile, begin + k, tile_columns), 16 * columns.stride, line, columns.stride};
+    const Fetch next{what_follows(tile, begin + k, tile.columns), 16 * columns.stride, line, columns.stride};
     multiply_chunk<Unpack>(tile, s, a, {s.codes, next}, nans, begin, k);
     begin += k;
   }
