@@ -22,7 +22,7 @@ void check_budget(const LayerRequest& request) {
     throw Error(ErrorCode::bad_option, "", "experts",
                 "are run by " + std::string(backend.name) +
                     " as they are stored, whose budget is not known: expected one of blocks of fp8 (--expert-weights fp8 makes them), of "
-                    "bf16, or cutlass, trtllm or flashinfer_cutlass of NVFP4");
+                    "bf16 or of NVFP4");
 }
 
 /// What one backend gave, and what its contract makes of the same tokens.

@@ -22,8 +22,9 @@ struct ExpertsComparison {
   double share = 0;            ///< the largest share of what is allowed that a difference takes
 };
 
-/// Whether both can be compared, before anything is run. Throws Error (bad_option) for layers without routed experts and for backends that
-/// multiply stored weights of other forms than NVFP4; else as plan_layer does. What is wrong with `other` is told of `option`.
+/// Whether both can be compared, before anything is run. Throws Error (bad_option) for layers without routed experts and for weights that
+/// only one backend multiplies as they are stored, those with a scale for each row and w4a8's; else as plan_layer does. What is wrong with
+/// `other` is told of `option`.
 void check_experts(const LayerRequest& request, const std::string& other, const char* option);
 /// Runs the layer once with request.setting's backend and once with `other`. Throws Error as check_experts and LayerRun do.
 ExpertsComparison compare_experts(const LayerRequest& request, const std::string& other);

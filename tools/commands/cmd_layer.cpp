@@ -605,8 +605,7 @@ void add_layer(CLI::App& app, int& exit_code) {
   auto* against_experts = command->add_option(
       "--against-experts", options->against_experts,
       "Run the step with this backend too, and say how far the MLP's outputs may be from each other by the backends' contracts, and how "
-      "far they are; exit code 1 where they are farther apart. Of blocks of fp8, also made by --expert-weights fp8, of bf16, and of NVFP4 "
-      "but for plain");
+      "far they are; exit code 1 where they are farther apart. Of blocks of fp8, also made by --expert-weights fp8, of bf16 and of NVFP4");
   command->add_option("--repeat", options->repeat, "Runs of the step; the fastest is shown (default 5 in fast mode, else 1)");
   auto* cold = command->add_flag("--cold", options->cold,
                                  "Read memory of three times the last-level cache (512 MiB at least) before each run, so that weights come "

@@ -6,11 +6,13 @@
 #include <span>
 
 #include "dodona/op.h"
+#include "model/layer/values.h"
 #include "ops/base/golden_output.h"
 #include "ops/rows/activation/silu.h"
 #include "ops/rows/quantize/requantize.h"
 #include "ops/schemes/deep_gemm.h"
 #include "ops/schemes/half_product.h"
+#include "ops/schemes/scaled_fp4.h"
 #include "ops/sums/open_rows.h"
 
 namespace dodona::model {
@@ -22,23 +24,35 @@ constexpr std::int64_t group = 128;
 
 /// Rows as a product takes them: what is multiplied, and how far the numbers that another implementation multiplies may lie from that.
 struct TakenRows {
-  Tensor numbers, scales;    ///< [rows, K], [rows, K/128]; without scales, numbers in bf16
+  Tensor numbers, scales;    ///< [rows, K] in e4m3, [rows, K/128]; [rows, K/2] pairs of e2m1, [rows, K/16]; without scales, numbers in bf16
   std::vector<double> open;  ///< [rows, K]
 };
 
-/// Quantized in groups.
-TakenRows quantized(const std::vector<Bounded>& x, std::int64_t rows, std::int64_t k) {
-  TakenRows out{Tensor(DType::f8_e4m3, {rows, k}), Tensor(DType::f32, {rows, k / group}), std::vector<double>(x.size())};
+/// Codes of `numbers` [rows, K] and scales of groups, by a rule.
+TakenRows requantized(const ops::Requantizer& rule, const std::vector<Bounded>& x, std::int64_t rows, std::int64_t k) {
+  const DType codes = rule.code == DType::f4_e2m1 ? DType::u8 : rule.code;
+  TakenRows out{Tensor(codes, {rows, k * bits(rule.code) / 8}), Tensor(rule.scale, {rows, k / rule.group}), std::vector<double>(x.size())};
   for (std::int64_t i = 0; i < rows; ++i)
-    ops::requantize(ops::sgl_fp8_groups, std::span(x).subspan(static_cast<std::size_t>(i * k), static_cast<std::size_t>(k)),
-                    ops::RequantizedRow{.codes = out.numbers.as<std::uint8_t>() + i * k,
-                                        .scales = out.scales.as<float>() + i * (k / group),
+    ops::requantize(rule, std::span(x).subspan(static_cast<std::size_t>(i * k), static_cast<std::size_t>(k)),
+                    ops::RequantizedRow{.codes = out.numbers.as<std::uint8_t>() + i * out.numbers.size(1),
+                                        .scales = out.scales.as<std::byte>() + i * bytes_for(rule.scale, out.scales.size(1)),
                                         .open = out.open.data() + i * k});
   return out;
 }
 
+/// For products with blocks of fp8.
+TakenRows quantized(const std::vector<Bounded>& x, std::int64_t rows, const Projection& weight) {
+  return requantized(ops::sgl_fp8_groups, x, rows, weight.columns());
+}
+/// For products with NVFP4, by the weight's own input scale.
+TakenRows in_nvfp4(const std::vector<Bounded>& x, std::int64_t rows, const Projection& weight) {
+  ops::Requantizer rule = ops::encoded_nvfp4;
+  rule.encode_scale = 1.0f / weight.weight.input_scale;
+  return requantized(rule, x, rows, weight.columns());
+}
 /// As they are, numbers in bf16 whose slack holds every such rounding.
-TakenRows in_bf16(const std::vector<Bounded>& x, std::int64_t rows, std::int64_t k) {
+TakenRows in_bf16(const std::vector<Bounded>& x, std::int64_t rows, const Projection& weight) {
+  const std::int64_t k = weight.columns();
   TakenRows out{Tensor(DType::bf16, {rows, k}), {}, std::vector<double>(x.size())};
   for (std::size_t i = 0; i < x.size(); ++i) {
     const auto at = static_cast<std::int64_t>(i);
@@ -55,7 +69,14 @@ std::vector<Bounded> products(const TakenRows& rows, const Projection& weight, c
   const Tensor d(DType::bf16, {m, n});
   Reference reference;
   ops::Operand columns{.type = w.dtype(), .codes = w.data(), .count = n, .k = k, .stride = k, .scales = {}, .zeros = {}};
-  if (rows.scales.defined()) {
+  double factor = 1;
+  if (rows.numbers.dtype() == DType::u8) {
+    columns = ops::fp4_operand(w, ops::nvfp4_scales(weight.block_scales.data(), k));
+    factor = std::fabs(static_cast<double>(weight.alpha()));
+    const Tensor alpha = scalar(weight.alpha());
+    const ops::Product product = ops::fp4_product(ops::fp4_operand(rows.numbers, ops::linear_scales(rows.scales, 1, 16)), columns, alpha);
+    ops::golden_products({&product, 1}, ops::fp4_by_blocks, d, &reference, "d", exec);
+  } else if (rows.scales.defined()) {
     const ops::GoldenOutput out(d, &reference, "d");
     out.make_open();
     const ops::DeepGemmProduct product{.a = rows.numbers, .sfa = rows.scales, .b = w, .sfb = weight.block_scales, .d = d};
@@ -71,7 +92,7 @@ std::vector<Bounded> products(const TakenRows& rows, const Projection& weight, c
   const std::vector<double> open = ops::open_products(rows.open.data(), m, columns, exec);
   std::vector<Bounded> sums(static_cast<std::size_t>(m * n));
   for (std::size_t at = 0; at < sums.size(); ++at)
-    sums[at] = {record.exact[at], record.slack[at] + open[at], record.unspecified.empty() ? false : record.unspecified[at] != 0};
+    sums[at] = {record.exact[at], record.slack[at] + factor * open[at], record.unspecified.empty() ? false : record.unspecified[at] != 0};
   return sums;
 }
 
@@ -115,7 +136,8 @@ Bounded combined(const ExpertsBackend& backend, const std::vector<Bounded>& rows
 }  // namespace
 
 bool has_budget(const ExpertsBackend& backend, const LinearMethod& stored) {
-  return backend.weights == ExpertWeights::fp8 || backend.bounded != nullptr || &stored == &bf16_method;
+  return backend.weights == ExpertWeights::fp8 || backend.bounded != nullptr || &stored == &bf16_method ||
+         (&stored == &nvfp4_method && &backend == &plain_experts);
 }
 
 std::vector<Bounded> bounded_experts(const LayerWeights& weights, const Tensor& x, const Routing& routing, const Exec& exec) {
@@ -130,10 +152,8 @@ std::vector<Bounded> bounded_experts(const LayerWeights& weights, const Tensor& 
     return bounded_experts(raw, x, routing, raw_weights);
   }
   if (weights.backend().bounded != nullptr) return weights.backend().bounded(weights, x, routing, exec);
-  const auto taken =
-      &stored_experts(weights.config(), weights.setting()) == &bf16_method && weights.backend().weights == ExpertWeights::stored
-          ? in_bf16
-          : quantized;
+  const LinearMethod& stored = stored_experts(weights.config(), weights.setting());
+  const auto taken = weights.backend().weights == ExpertWeights::fp8 ? quantized : &stored == &bf16_method ? in_bf16 : in_nvfp4;
   const std::int64_t tokens = x.size(0), hidden = x.size(1), topk = routing.ids.size(1);
   std::vector<Bounded> values(static_cast<std::size_t>(x.elements()));
   for (std::int64_t i = 0; i < x.elements(); ++i) values[static_cast<std::size_t>(i)] = {quant::get(x, i)};
@@ -149,7 +169,7 @@ std::vector<Bounded> bounded_experts(const LayerWeights& weights, const Tensor& 
     }
     const auto count = static_cast<std::int64_t>(pairs.size());
     const MlpWeights& weight = weights.expert(expert.expert);
-    const std::vector<Bounded> both = products(taken(mine, count, hidden), weight.gate_up, exec);
+    const std::vector<Bounded> both = products(taken(mine, count, weight.gate_up), weight.gate_up, exec);
     const std::int64_t width = weight.down.columns();
     std::vector<Bounded> h(static_cast<std::size_t>(count * width));
     for (std::int64_t i = 0; i < count; ++i)
@@ -157,7 +177,7 @@ std::vector<Bounded> bounded_experts(const LayerWeights& weights, const Tensor& 
         const auto half = [&](std::int64_t at) { return ops::rounded_to(DType::bf16, both[static_cast<std::size_t>(2 * i * width + at)]); };
         h[static_cast<std::size_t>(i * width + k)] = activated(half(k), half(width + k), weights.backend().roundings.rounds_activation);
       }
-    const std::vector<Bounded> out = products(taken(h, count, width), weight.down, exec);
+    const std::vector<Bounded> out = products(taken(h, count, weight.down), weight.down, exec);
     for (std::int64_t i = 0; i < count; ++i)
       rows[static_cast<std::size_t>(pairs[static_cast<std::size_t>(i)])] = {out.begin() + i * hidden, out.begin() + (i + 1) * hidden};
   }
