@@ -1,6 +1,7 @@
 // Copying or clearing a row past the caches where that saves traffic.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 #include "ops/base/writing.h"
@@ -14,6 +15,11 @@ struct CopyRow {
   std::int64_t bytes;
   Writing writing;
 };
+
+/// Asks for a row that is copied soon from a place that nobody could guess.
+inline void fetch_row(const std::byte* row, std::int64_t bytes) {
+  for (std::int64_t line = 0; line < bytes; line += 64) __builtin_prefetch(row + line);
+}
 
 struct CopyRowKernel {
   template <class Tier>

@@ -2,8 +2,9 @@
 
 #include <cmath>
 
-#include "core/threads.h"
+#include "ops/base/copy_row.h"
 #include "ops/base/rows.h"
+#include "ops/base/streaming.h"
 #include "ops/rows/copies/cast_row.h"
 
 namespace dodona::ops {
@@ -32,10 +33,18 @@ void golden(const GetMlaKvBuffer& op, const Exec&, Reference* reference) {
 void fast(const GetMlaKvBuffer& op, const Exec& exec) {
   const DType type = op.kv_buffer.dtype(), to_type = op.dst_dtype;
   const int bytes = bits(type) / 8, to_bytes = bits(to_type) / 8;
-  parallel_for(exec.threads, op.loc.size(0), static_cast<double>(op.kv_buffer.size(-1)), [&](std::int64_t t) {
+  const std::int64_t tokens = op.loc.size(0), width = op.kv_buffer.size(-1);
+  const bool streamed = type == to_type && !kept_by_caches(tokens * width * bytes);
+  parallel_for_rows(exec.threads, tokens, static_cast<double>(width), streamed, width * bytes, [&](std::int64_t t, Writing writing) {
     const std::byte* const row = row_begin(op.kv_buffer, slot_of(op, t), bytes);
-    cast_row(type, row, to_type, row_begin_mutable(op.cache_k_nope, t, to_bytes), op.kv_lora_rank, exec);
-    cast_row(type, row + op.kv_lora_rank * bytes, to_type, row_begin_mutable(op.cache_k_rope, t, to_bytes), op.qk_rope_head_dim, exec);
+    if (t + 1 < tokens) fetch_row(row_begin(op.kv_buffer, slot_of(op, t + 1), bytes), width * bytes);
+    const auto get = [&](const Tensor& part, std::int64_t column, std::int64_t n, Writing how) {
+      std::byte* const to = row_begin_mutable(part, t, to_bytes);
+      if (streamed) return dispatch<CopyRowKernel>(exec.isa, CopyRow{row + column * bytes, to, n * bytes, how});
+      cast_row(type, row + column * bytes, to_type, to, n, exec);
+    };
+    get(op.cache_k_nope, 0, op.kv_lora_rank, writing == Writing::cached ? writing : Writing::streamed);
+    get(op.cache_k_rope, op.kv_lora_rank, op.qk_rope_head_dim, writing);
   });
 }
 

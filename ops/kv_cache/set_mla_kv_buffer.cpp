@@ -1,13 +1,14 @@
 #include "ops/kv_cache/set_mla_kv_buffer.h"
 
-#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <vector>
 
-#include "core/threads.h"
+#include "ops/base/copy_row.h"
 #include "ops/base/golden_output.h"
+#include "ops/base/last_writers.h"
 #include "ops/base/rows.h"
+#include "ops/base/streaming.h"
 #include "ops/rows/copies/cast_row.h"
 
 namespace dodona::ops {
@@ -83,33 +84,33 @@ void convert(DType from_type, const std::byte* from, DType to_type, std::byte* t
   for (std::int64_t i = 0; i < n; ++i) quant::store(to_type, to, i, quant::load(from_type, from, i));
 }
 
-/// Columns [begin, end) of one source, tokens in order: of tokens that share a slot the last wins, whatever the number of threads.
-void store_columns(const SetMlaKvBuffer& op, const Tensor& from, std::int64_t to_column, std::int64_t begin, std::int64_t end, Mode mode) {
-  const int from_bytes = bits(from.dtype()) / 8, to_bytes = bits(op.kv_buffer.dtype()) / 8;
-  const bool same_type = from.dtype() == op.kv_buffer.dtype();
-  const std::int64_t tokens = op.loc.size(0);
-  for (std::int64_t t = 0; t < tokens; ++t) {
-    if (dropped(op, t)) continue;
-    const std::byte* const source = row_begin(from, t, from_bytes) + begin * from_bytes;
-    std::byte* const target = row_begin_mutable(op.kv_buffer, slot_of(op, t), to_bytes) + (to_column + begin) * to_bytes;
-    if (same_type) {
-      std::memcpy(target, source, static_cast<std::size_t>((end - begin) * to_bytes));
-    } else {
-      convert(from.dtype(), source, op.kv_buffer.dtype(), target, end - begin);
-      if (mode == Mode::hopper) put_torch_nans(from.dtype(), source, op.kv_buffer.dtype(), target, end - begin);
-    }
+/// A token's part of one source.
+void store_part(const SetMlaKvBuffer& op, const Tensor& from, std::int64_t t, std::int64_t to_column, Writing writing, const Exec& exec) {
+  const DType type = from.dtype(), to_type = op.kv_buffer.dtype();
+  const int to_bytes = bits(to_type) / 8;
+  const std::int64_t n = from.size(-1);
+  const std::byte* const source = row_begin(from, t, bits(type) / 8);
+  std::byte* const target = row_begin_mutable(op.kv_buffer, slot_of(op, t), to_bytes) + to_column * to_bytes;
+  if (type == to_type) {
+    dispatch<CopyRowKernel>(exec.isa, CopyRow{source, target, n * to_bytes, writing});
+  } else {
+    convert(type, source, to_type, target, n);
+    if (exec.mode == Mode::hopper) put_torch_nans(type, source, to_type, target, n);
   }
 }
 
 void fast(const SetMlaKvBuffer& op, const Exec& exec) {
-  // Tasks are columns, for tokens may share slots: a part of the latent each, and the rope part.
-  constexpr std::int64_t part = 128;
-  const std::int64_t nope = op.k_nope.size(-1), rope = op.k_rope.size(-1), parts = (nope + part - 1) / part;
-  const double cost = static_cast<double>(op.loc.size(0) * part);
-  parallel_for(exec.threads, parts + 1, cost, [&](std::int64_t task) {
-    if (task == parts) return store_columns(op, op.k_rope, nope, 0, rope, exec.mode);
-    store_columns(op, op.k_nope, 0, task * part, std::min(nope, (task + 1) * part), exec.mode);
-  });
+  const std::int64_t tokens = op.loc.size(0), nope = op.k_nope.size(-1), width = nope + op.k_rope.size(-1),
+                     bytes = bytes_for(op.kv_buffer.dtype(), width);
+  const std::vector<std::uint8_t> superseded =
+      superseded_writes(tokens, row_count(op.kv_buffer), [&](std::int64_t t) { return dropped(op, t) ? -1 : slot_of(op, t); });
+  parallel_for_rows(exec.threads, tokens, static_cast<double>(width), !kept_by_caches(tokens * bytes), bytes,
+                    [&](std::int64_t t, Writing writing) {
+                      const bool stays = dropped(op, t) || superseded[static_cast<std::size_t>(t)] != 0;
+                      if (!stays) store_part(op, op.k_nope, t, 0, writing, exec);
+                      if (!stays) store_part(op, op.k_rope, t, nope, writing, exec);
+                      if (writing == Writing::streamed_last) dispatch<CopyRowKernel>(exec.isa, CopyRow{nullptr, nullptr, 0, writing});
+                    });
 }
 
 /// Casts whose every pattern an H100 was asked for.

@@ -1,9 +1,14 @@
 #include "ops/nsa/fused_store_index_k_cache.h"
 
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <cmath>
+#include <cstring>
+#include <vector>
 
+#include "core/threads.h"
+#include "ops/base/last_writers.h"
 #include "ops/base/rows.h"
 #include "ops/rows/cache/fp8_bytes.h"
 #include "ops/rows/quantize/group_row.h"
@@ -62,17 +67,34 @@ void golden_by(const FusedStoreIndexKCache& op, const Exec&, Reference* referenc
   for (std::int64_t i = 0; i < op.key.size(0); ++i) leave_open(record, place_of(op, i), key_of(op, i), keys[static_cast<std::size_t>(i)]);
 }
 
-void fast(const FusedStoreIndexKCache& op, const Exec& exec) {
-  auto* const bytes = op.index_k_with_scale.as<std::byte>();
-  for (std::int64_t i = 0; i < op.key.size(0); ++i) {
-    const GroupRow row{row_begin(op.key, i, 2), 1, index_k_width, bf16};
-    float scale;
-    dispatch<GroupMaximaKernel>(exec.isa, row, &scale);
-    scale = std::max(least_magnitude, scale) / 448.0f;
-    const float factor = 1.0f / scale;
-    dispatch<GroupCodesKernel>(exec.isa, row, &factor, GroupCode::e4m3, reinterpret_cast<std::uint8_t*>(bytes + place_of(op, i).key));
-    std::memcpy(bytes + place_of(op, i).scale, &scale, 4);
+/// Codes and scales of some keys in a row, at most `together`, whose rows lie one behind the other.
+constexpr std::int64_t together = 16;
+void store_keys(const FusedStoreIndexKCache& op, std::int64_t first, std::int64_t count, const std::uint8_t* superseded, const Exec& exec) {
+  std::array<float, static_cast<std::size_t>(together)> scales, factors;
+  std::array<std::uint8_t, static_cast<std::size_t>(together * index_k_width)> codes;
+  const GroupRow rows{row_begin(op.key, first, 2), count, index_k_width, bf16};
+  dispatch<GroupMaximaKernel>(exec.isa, rows, scales.data());
+  for (std::size_t i = 0; i < scales.size() && static_cast<std::int64_t>(i) < count; ++i) {
+    scales[i] = std::max(least_magnitude, scales[i]) / 448.0f;
+    factors[i] = 1.0f / scales[i];
   }
+  dispatch<GroupCodesKernel>(exec.isa, rows, factors.data(), GroupCode::e4m3, codes.data());
+  auto* const bytes = op.index_k_with_scale.as<std::byte>();
+  for (std::int64_t i = 0; i < count; ++i) {
+    if (superseded[first + i] != 0) continue;
+    const IndexKPlace place = place_of(op, first + i);
+    std::memcpy(bytes + place.key, codes.data() + i * index_k_width, static_cast<std::size_t>(index_k_width));
+    std::memcpy(bytes + place.scale, &scales[static_cast<std::size_t>(i)], 4);
+  }
+}
+
+void fast(const FusedStoreIndexKCache& op, const Exec& exec) {
+  const std::int64_t keys = op.key.size(0), slots = op.index_k_with_scale.elements() / index_k_bytes,
+                     step = op.key.stride(0) == index_k_width ? together : 1;
+  const std::vector<std::uint8_t> superseded =
+      superseded_writes(keys, slots, [&](std::int64_t i) { return index_at(op.out_cache_loc, i); });
+  parallel_for(exec.threads, (keys + step - 1) / step, static_cast<double>(step * index_k_width),
+               [&](std::int64_t task) { store_keys(op, task * step, std::min(step, keys - task * step), superseded.data(), exec); });
 }
 
 /// No fast math: as written, NaN passed over by the maximum and clamped to 448.

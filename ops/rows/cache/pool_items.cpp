@@ -11,6 +11,7 @@
 #include "ops/base/copy_row.h"
 #include "ops/base/golden_output.h"
 #include "ops/base/index_at.h"
+#include "ops/base/last_writers.h"
 #include "quant/sizes.h"
 #include "simd/tier.h"
 
@@ -80,18 +81,11 @@ Cut cut_of(const ItemTransfer& t) {
   return {parts, t.to.item_elements() / std::max<std::int64_t>(parts, 1)};
 }
 
-/// Of the items that name one slot all but the last are marked, and `each(slot)` is called for the slot.
-template <class Each>
-std::vector<std::uint8_t> superseded_items(const ItemTransfer& t, const Each& each) {
-  const std::int64_t count = t.to_items.elements();
-  std::vector<std::uint8_t> superseded(static_cast<std::size_t>(count)), named(static_cast<std::size_t>(t.to.slots()));
-  for (std::int64_t i = count - 1; i >= 0; --i) {
-    const std::int64_t slot = item_of(t, t.to, t.to_items, i);
-    std::uint8_t& before = named[static_cast<std::size_t>(slot)];
-    if (before != 0) superseded[static_cast<std::size_t>(i)] = 1, each(slot);
-    before = 1;
-  }
-  return superseded;
+/// See superseded_writes.
+template <class Other>
+std::vector<std::uint8_t> superseded_items(const ItemTransfer& t, const Other& other) {
+  return superseded_writes(
+      t.to_items.elements(), t.to.slots(), [&](std::int64_t i) { return item_of(t, t.to, t.to_items, i); }, other);
 }
 
 }  // namespace

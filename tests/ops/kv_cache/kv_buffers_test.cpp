@@ -38,6 +38,18 @@ TEST(GetMlaKvBuffer, GivesBackWhatLiesInTheSlotsEachAsOftenAsAsked) {
   }
 }
 
+TEST(GetMlaKvBuffer, ManyRowsGoPastTheCachesAndAreTheSame) {
+  constexpr std::int64_t tokens = 2400;
+  Values from;
+  for (std::int64_t t = 0; t < tokens; ++t) from.push_back(static_cast<double>(t * 7 % 300));
+  const ops::GetMlaKvBuffer op{.kv_buffer = normal(DType::bf16, {300, 576}, "pool"), .loc = tensor_of(DType::i64, {tokens}, from)};
+  const auto expected = ops::run(op, in_mode(Mode::golden));
+  for (const int threads : {1, 2, 5}) {
+    const auto got = ops::run(op, in_mode(Mode::fast, threads));
+    EXPECT_TRUE(same_bits(got.cache_k_nope, expected.cache_k_nope) && same_bits(got.cache_k_rope, expected.cache_k_rope)) << threads;
+  }
+}
+
 TEST(CastRows, NarrowingToFp8SaturatesInfinitiesToo) {
   const double values[] = {464, -480, 17, 1e30, infinity, -infinity, 0.001, -0.0};
   const Tensor nope = tensor_of(DType::bf16, {1, 1, 8}, {values, values + 8}), rope = tensor_of(DType::f32, {1, 1, 1}, {std::nan("")});

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstring>
 #include <string>
 
 #include "dodona/error.h"
@@ -118,6 +119,28 @@ TEST(SetMlaKvBuffer, OfTokensThatShareASlotTheLastIsStored) {
     set(buffer, slots({0, 1, 0}), nope, rope, Mode::fast, threads);
     EXPECT_EQ(quant::get(buffer, 0), quant::get(nope, 2 * 512));
     EXPECT_EQ(quant::get(buffer, 575), quant::get(rope, 2 * 64 + 63));
+  }
+}
+
+TEST(SetMlaKvBuffer, ManyRowsGoPastTheCachesAndAreTheSame) {
+  constexpr std::int64_t tokens = 2400, rows = 2000;
+  ops::SetMlaKvBuffer op{.loc = Tensor(DType::i64, {tokens})};
+  op.k_nope = normal(DType::bf16, {tokens, 512}, "nope"), op.k_rope = normal(DType::bf16, {tokens, 64}, "rope");
+  for (std::int64_t t = 0; t < tokens; ++t) op.loc.as<std::int64_t>()[t] = t * 7 % rows;
+  const auto stored = [&](Mode mode, int threads) {
+    Exec exec;
+    exec.mode = mode;
+    exec.threads = threads;
+    op.kv_buffer = Tensor(DType::bf16, {rows, 576});
+    return ops::run(op, exec).kv_buffer;
+  };
+  for (const std::string slot_zero : {"reserved", "written"}) {
+    op.slot_zero = slot_zero;
+    const Tensor expected = stored(Mode::golden, 1);
+    for (const int threads : {1, 2, 5}) {
+      const Tensor got = stored(Mode::fast, threads);
+      EXPECT_EQ(std::memcmp(got.data(), expected.data(), static_cast<std::size_t>(rows * 576 * 2)), 0) << threads << ' ' << slot_zero;
+    }
   }
 }
 

@@ -102,6 +102,25 @@ TEST(IndexK, TheFusedStoreQuantizesAsActQuantDoes) {
   }
 }
 
+TEST(IndexK, OfFusedStoresThatShareASlotTheLastCountsAndRowsThatLieApartAreNoOthers) {
+  constexpr std::int64_t keys = 300;
+  const Tensor wide = normal(DType::bf16, {keys, 256}, "key"), key = wide.slice(1, 0, 128);
+  Values slots;
+  for (std::int64_t i = 0; i < keys; ++i) slots.push_back(static_cast<double>(i * 11 % 97));
+  const auto stored = [&](const Tensor& rows, const Values& to, const Tensor& buffer, int threads) {
+    return ops::run(
+               ops::FusedStoreIndexKCache{
+                   .key = rows, .index_k_with_scale = buffer, .out_cache_loc = tensor_of(DType::i64, {rows.size(0)}, to)},
+               in_mode(Mode::fast, threads))
+        .index_k_with_scale;
+  };
+  Tensor one_by_one(DType::u8, {2, 8448});
+  for (std::int64_t i = 0; i < keys; ++i) one_by_one = stored(key.slice(0, i, i + 1), {slots[static_cast<std::size_t>(i)]}, one_by_one, 1);
+  for (const int threads : {1, 2, 5})
+    for (const Tensor& rows : {key, key.clone()})
+      EXPECT_TRUE(same_bits(stored(rows, slots, Tensor(DType::u8, {2, 8448}), threads), one_by_one)) << threads;
+}
+
 TEST(IndexK, OtherPageSizesArePowersOfTwo) {
   ops::FusedStoreIndexKCache op{.key = normal(DType::bf16, {1, 128}, "key"),
                                 .index_k_with_scale = Tensor(DType::u8, {2, 132 * 16}),
