@@ -1,5 +1,8 @@
 #include "ops/attention/concat_and_cast_mha_k.h"
 
+#include <cstring>
+#include <vector>
+
 #include "core/threads.h"
 #include "ops/base/rows.h"
 #include "ops/rows/copies/cast_row.h"
@@ -24,15 +27,36 @@ void golden(const ConcatAndCastMhaK& op, const Exec&, Reference* reference) {
   }
 }
 
+/// `rows` rows of n elements, `stride` bytes apart, in k's type: as they lie, or at `space`.
+struct CastRows {
+  const std::byte* first;
+  std::int64_t stride;
+
+  static CastRows of(const Tensor& part, std::int64_t row, std::int64_t rows, const Tensor& k, std::byte* space, const Exec& exec) {
+    const std::int64_t n = part.size(2), bytes = bits(part.dtype()) / 8, to_bytes = bits(k.dtype()) / 8;
+    const std::byte* const first = row_begin(part, row, static_cast<int>(bytes));
+    const std::int64_t stride = part.stride(1) * bytes;
+    if (part.dtype() == k.dtype()) return {first, stride};
+    // Short rows that lie one behind the other are one.
+    const std::int64_t together = part.stride(1) == n ? rows : 1;
+    for (std::int64_t i = 0; i < rows; i += together)
+      cast_row(part.dtype(), first + i * stride, k.dtype(), space + i * n * to_bytes, together * n, exec);
+    return {space, n * to_bytes};
+  }
+};
+
 void fast(const ConcatAndCastMhaK& op, const Exec& exec) {
-  const std::int64_t heads = op.k.size(1), nope = op.k_nope.size(2), rope = op.k_rope.size(2);
-  const int nope_bytes = bits(op.k_nope.dtype()) / 8, rope_bytes = bits(op.k_rope.dtype()) / 8, bytes = bits(op.k.dtype()) / 8;
+  if (op.k.elements() == 0) return;
+  const std::int64_t heads = op.k.size(1), nope = op.k_nope.size(2), rope = op.k_rope.size(2), bytes = bits(op.k.dtype()) / 8;
+  const auto nope_bytes = static_cast<std::size_t>(nope * bytes), rope_bytes = static_cast<std::size_t>(rope * bytes);
   parallel_for(exec.threads, op.k.size(0), static_cast<double>(heads * (nope + rope)), [&](std::int64_t t) {
-    const std::byte* const shared = row_begin(op.k_rope, t, rope_bytes);
-    for (std::int64_t row = t * heads; row < (t + 1) * heads; ++row) {
-      std::byte* const to = row_begin_mutable(op.k, row, bytes);
-      cast_row(op.k_nope.dtype(), row_begin(op.k_nope, row, nope_bytes), op.k.dtype(), to, nope, exec);
-      cast_row(op.k_rope.dtype(), shared, op.k.dtype(), to + nope * bytes, rope, exec);
+    std::vector<std::byte> space(static_cast<std::size_t>(heads) * nope_bytes + rope_bytes);
+    const CastRows own = CastRows::of(op.k_nope, t * heads, heads, op.k, space.data() + rope_bytes, exec),
+                   shared = CastRows::of(op.k_rope, t, 1, op.k, space.data(), exec);
+    for (std::int64_t h = 0; h < heads; ++h) {
+      std::byte* const to = row_begin_mutable(op.k, t * heads + h, static_cast<int>(bytes));
+      std::memcpy(to, own.first + h * own.stride, nope_bytes);
+      std::memcpy(to + nope_bytes, shared.first, rope_bytes);
     }
   });
 }
