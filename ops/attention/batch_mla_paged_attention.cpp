@@ -3,8 +3,11 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <optional>
+#include <string>
 
 #include "core/random.h"
+#include "ops/softmax/flashinfer/paged_mla_fa2.h"
 #include "ops/softmax/layouts/mla_decode.h"
 #include "ops/softmax/layouts/offsets.h"
 #include "ops/softmax/layouts/paged_mla.h"
@@ -16,23 +19,27 @@ namespace {
 
 using Call = BatchMlaPagedAttention;
 
+PagedMla call_of(const Call& op, bool as_first = false) {
+  return {.q_nope = op.q_nope,
+          .q_pe = op.q_pe,
+          .ckv = op.ckv_cache,
+          .kpe = op.kpe_cache,
+          .query_offsets = op.qo_indptr,
+          .page_offsets = op.kv_indptr,
+          .pages = op.kv_indices,
+          .lengths = op.kv_len_arr,
+          .out = op.out,
+          .lse = op.lse,
+          .scale = op.sm_scale,
+          .ckv_scale = static_cast<float>(op.ckv_scale),
+          .kpe_scale = static_cast<float>(op.kpe_scale),
+          .ckv_scales = op.ckv_scale_arr,
+          .causal = op.causal,
+          .as_first = as_first};
+}
+
 PagedMlaAttention attention_of(const Call& op, bool as_first = false) {
-  PagedMlaAttention attention({.q_nope = op.q_nope,
-                               .q_pe = op.q_pe,
-                               .ckv = op.ckv_cache,
-                               .kpe = op.kpe_cache,
-                               .query_offsets = op.qo_indptr,
-                               .page_offsets = op.kv_indptr,
-                               .pages = op.kv_indices,
-                               .lengths = op.kv_len_arr,
-                               .out = op.out,
-                               .lse = op.lse,
-                               .scale = op.sm_scale,
-                               .ckv_scale = static_cast<float>(op.ckv_scale),
-                               .kpe_scale = static_cast<float>(op.kpe_scale),
-                               .ckv_scales = op.ckv_scale_arr,
-                               .causal = op.causal,
-                               .as_first = as_first});
+  PagedMlaAttention attention(call_of(op, as_first));
   attention.natural_lse = op.return_lse_base_on_e;
   attention.partials_rounded = true;
   attention.score_errors = ScoreErrors::of_rounded_maximum(attention.key_width, attention.type, attention.scale);
@@ -114,6 +121,18 @@ void golden_as_first(const Call& op, const Exec& exec, Reference* reference) {
 
 void fast(const Call& op, const Exec& exec) {
   attention_fast(attention_of(op), exec);
+}
+
+std::optional<Refusal> unsupported(const Call& op, Mode mode) {
+  if (mode != Mode::hopper) return {};
+  if (op.backend != "fa2") return Refusal{"backend", "'" + op.backend + "' has no hopper mode, expected fa2"};
+  if (op.return_lse_base_on_e)
+    return Refusal{"return_lse_base_on_e", "is true, where two threads race for the factor ln 2: bits are not settled"};
+  return {};
+}
+
+void hopper(const Call& op, const Exec& exec) {
+  flashinfer_mla_fa2_hopper(call_of(op), exec);
 }
 
 /// The request of a token, and which of its queries the token is.
@@ -213,6 +232,8 @@ takes no scale at all.)",
       .contract_version = 3,
       .golden = ops::golden,
       .fast = ops::fast,
+      .hopper = ops::hopper,
+      .unsupported = ops::unsupported,
       .make_inputs = ops::make_inputs,
       .check = ops::check,
       .flops = [](const ops::BatchMlaPagedAttention& op) { return ops::attention_flops(ops::attention_of(op)); },

@@ -15,6 +15,7 @@ struct BatchMlaPagedAttention {
   Tensor q_nope, q_pe, ckv_cache, kpe_cache, qo_indptr, kv_indptr, kv_indices, kv_len_arr, ckv_scale_arr, out, lse;
   double sm_scale = 1, ckv_scale = 0, kpe_scale = 0;
   bool causal = false, return_lse = false, return_lse_base_on_e = false;
+  std::string backend = "fa3";
 
   static constexpr OpInfo info{"batch_mla_paged_attention", Category::attention, Source::flashinfer};
   void describe(auto& op) {
@@ -55,6 +56,7 @@ struct BatchMlaPagedAttention {
     op.attr("sm_scale", sm_scale).required().doc("scale of the scores, positive");
     op.attr("return_lse", return_lse).doc("makes lse where it is not given");
     op.attr("return_lse_base_on_e", return_lse_base_on_e).doc("lse is a natural logarithm, else in base 2");
+    op.choice("backend", backend, {"fa3", "fa2"}).recipe().doc("whose kernel; both are judged alike, and hopper mode has fa2");
     op.out("out", out, same_as("q_nope"), "T N 512").doc("rounded once; zeros for a query that sees no token");
     op.out("lse", lse, {f32}, "T N")
         .when("return_lse")

@@ -9,6 +9,7 @@
 
 #include "core/flaw.h"
 #include "ops/softmax/flashinfer/ragged.h"
+#include "ops/softmax/flashinfer/ragged_fa2.h"
 #include "ops/softmax/layouts/mla_decode.h"
 #include "ops/softmax/layouts/offsets.h"
 #include "ops/softmax/leaked_values.h"
@@ -100,7 +101,10 @@ void golden_without_cap(const Call& op, const Exec& exec, Reference* reference) 
 
 std::optional<Refusal> unsupported(const Call& op, Mode mode) {
   if (mode != Mode::hopper) return {};
-  if (op.backend != "fa3") return Refusal{"backend", "'" + op.backend + "' has no hopper mode, expected fa3"};
+  if (op.backend == "fa2") {
+    if (op.return_lse_base_on_e) return Refusal{"return_lse_base_on_e", "is true, and the kernel whose bits are known has base 2"};
+    return {};
+  }
   if (op.sinks.defined()) return Refusal{"sinks", "are there, with which no kernel's bits are known"};
   if (op.window_left >= 0)
     return Refusal{"window_left", "is " + std::to_string(op.window_left) + ", expected -1: no kernel's bits are known with windows"};
@@ -173,7 +177,10 @@ bool explains_sink_of_first_split(const Call& actual, std::string_view output, s
 }
 
 void hopper(const Call& op, const Exec& exec) {
-  flashinfer_ragged_hopper(call_of(op), requests_of(op), exec);
+  if (op.backend == "fa2")
+    flashinfer_ragged_fa2_hopper(call_of(op), whole_requests_of(op), op.window_left, op.fixed_split_size, exec);
+  else
+    flashinfer_ragged_hopper(call_of(op), requests_of(op), exec);
 }
 
 }  // namespace

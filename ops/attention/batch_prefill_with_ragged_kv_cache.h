@@ -12,7 +12,7 @@ using enum DType;
 /// (its fa3 and fa2 backends), plan and run in one; with sinks FlashAttention 3's `flash_attn_varlen_func`.
 struct BatchPrefillWithRaggedKvCache {
   Tensor q, k, v, qo_indptr, kv_indptr, sinks, out, lse;
-  std::int64_t window_left = -1;
+  std::int64_t window_left = -1, fixed_split_size = 0;
   bool causal = false, return_lse = false, return_lse_base_on_e = false;
   double sm_scale = 0, logits_soft_cap = 0;
   std::string backend = "fa3";
@@ -45,9 +45,10 @@ struct BatchPrefillWithRaggedKvCache {
     op.attr("return_lse_base_on_e", return_lse_base_on_e).recipe().doc("lse is a natural logarithm, else in base 2");
     op.choice("backend", backend, {"fa3", "fa2"})
         .recipe()
-        .doc(
-            "whose sums: fa3 adds up the weights as they are, fa2 rounded to the type, and may round outputs of splits; hopper mode has "
-            "fa3");
+        .doc("whose sums: fa3 adds up the weights as they are, fa2 rounded to the type, and may round outputs of splits");
+    op.attr("fixed_split_size", fixed_split_size, between(0, 1 << 30))
+        .recipe()
+        .doc("of fa2 in hopper mode: keys of a split; 0: what the planner chooses for 132 multiprocessors");
     op.out("out", out, same_as("q"), "Tq N Dv").doc("rounded once; zeros for a query that sees no key");
     op.out("lse", lse, {f32}, "Tq N")
         .when("return_lse")
