@@ -96,6 +96,10 @@ void OnlineRows::add_sinks(const std::vector<float>& sinks) {
   }
 }
 
+bool OnlineRows::empty(std::int64_t row) const {
+  return rows_[static_cast<std::size_t>(row)].top == -infinity;
+}
+
 float OnlineRows::lse(std::int64_t row) const {
   const Row& r = rows_[static_cast<std::size_t>(row)];
   return hw::add(hw::lg2(r.sum[0]), r.top);

@@ -34,6 +34,8 @@ class OnlineRows {
   /// Scores of no value, of each row, of a closed state; -inf: none.
   void add_sinks(const std::vector<float>& sinks);
 
+  /// Whether no number was among the row's scores.
+  bool empty(std::int64_t row) const;
   float lse(std::int64_t row) const;
   float out(std::int64_t row, std::int64_t column) const;
 

@@ -28,11 +28,16 @@ using Codes = std::vector<std::uint16_t>;
 /// Counts of keys as kernels have them, modulo 2^32.
 using Count = std::uint32_t;
 
+PagedMla numbers_of_codes(PagedMla call) {
+  call.nan_codes_count = true;
+  return call;
+}
+
 /// What all blocks share.
 struct Kernel {
   Kernel(const PagedMla& mla, const Fa2Mla& chosen, Isa which)
       : call(mla),
-        keys(mla),
+        keys(numbers_of_codes(mla)),
         plan(chosen),
         heads(mla.q_nope.size(1)),
         tile(mla.ckv.dtype() == DType::f8_e4m3 ? 32 : 64),
@@ -70,7 +75,10 @@ class Block {
     std::vector<OnlineRows> parts;
     for (std::int64_t begin = 0; begin < std::max<std::int64_t>(needed, 1); begin += kernel_.plan.keys_of_split)
       parts.push_back(part(begin, std::min(begin + kernel_.plan.keys_of_split, needed)));
-    const auto lse_of = [&](std::int64_t s, std::int64_t i) { return parts[static_cast<std::size_t>(s)].lse(i); };
+    const auto lse_of = [&](std::int64_t s, std::int64_t i) {
+      const OnlineRows& state = parts[static_cast<std::size_t>(s)];
+      return state.empty(i) ? -infinity : state.lse(i);
+    };
     for (std::int64_t i = 0; i < rows_; ++i) {
       if (parts.size() == 1) {
         store(i, lse_of(0, i), [&](std::int64_t d) { return parts.front().out(i, d); });

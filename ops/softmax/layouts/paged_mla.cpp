@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstring>
 
 #include "ops/softmax/layouts/mla_decode.h"
@@ -62,6 +63,8 @@ void PagedMlaAttention::widen(const Place& at, std::uint16_t* row) const {
     const float factor = column >= mla_latent ? in_bf16(call_.kpe_scale)
                          : scales.defined()   ? scales.as<const float>()[(at.page * scales.size(1) + at.slot) * 4 + column / 128]
                                               : in_bf16(call_.ckv_scale);
+    constexpr float of_nan_code = 480;
+    if (call_.nan_codes_count && std::isnan(values[i])) values[i] = std::copysign(of_nan_code, values[i]);
     values[i] *= factor;
   }
   quant::from_f32(DType::bf16, values.data(), row, mla_width);

@@ -18,6 +18,7 @@ struct PagedMla {
   float ckv_scale = 1, kpe_scale = 1;  ///< of e4m3
   Tensor ckv_scales = {};              ///< f32 [pages, P, 4], of 128 columns each, in the place of ckv_scale; may be undefined
   bool causal = false;                 ///< query i of n sees all but the last n - 1 - i tokens
+  bool nan_codes_count = false;        ///< NaN codes of e4m3 are 480 of their sign, as kernels take them
   bool as_first = false;               ///< a mistake of kernels: every query sees what the request's first one does
 };
 
