@@ -76,7 +76,9 @@ void golden(const Call& op, const Exec& exec, Reference* reference) {
   attention.cap_error = cap_of_instruction;
   attention.nan_is_open = true;
   const bool rounded = op.backend == "fa2";
-  attention.lse_of_rounded_weights = attention.partials_rounded = rounded;
+  attention.lse_of_rounded_weights = rounded;
+  // Of each split, and of each group of threads' mean of its splits.
+  attention.partials_rounded = rounded ? 2 : 0;
   attention_golden(attention, rounded ? WeightSum::open : WeightSum::unrounded, exec, reference);
 }
 
@@ -192,13 +194,16 @@ std::unique_ptr<Op> op_batch_prefill_with_ragged_kv_cache() {
       .contract = R"(
 Scores, softmax about a running maximum, weights rounded to the element type for their products with the values, sums of the unrounded
 weights and of the products in fp32, times the reciprocal of the sum, one rounding: the budget of cutlass_mla_decode. backend=fa2: the rounded weights may be
-added up, for out and lse, and outputs of splits rounded to the type before they are merged. Kernels round the largest score m, times
+added up, for out and lse, outputs of splits rounded to the type before groups of threads merge them, and what each group has once more before those are merged. Kernels round the largest score m, times
 sm_scale * log2 e, before they take it from a fused product: weights are off by a common power of 2, and where the sum of |q * k| times that factor
 reaches 2^30 (f16: 2^27), so that they may leave their type, nothing is compared. lse is base 2 unless return_lse_base_on_e. What has a NaN among its
 scores is not judged: maxima drop it. Releases of FlashInfer up to 0.6.18 begin their maximum at -5e4, and lose rows whose largest q . k lies below. The keys
 are those that a query sees; what others hold has no effect in golden and fast mode. A query that sees none gives zeros and -inf. Hopper mode has the order of
-FlashInfer's fa3 kernels (ops/softmax/flashinfer/ragged.h), from their source and their machine code; there keys that are hidden within a
-tile, and rows of other requests that lie in it, are multiplied by 0, so that what is not finite among their values shows. Here errors: offsets that
+FlashInfer's fa3 kernels (ops/softmax/flashinfer/ragged.h), from their source and their machine code, without windows, caps and sinks; there keys that are hidden within a
+tile, and rows of other requests that lie in it, are multiplied by 0, so that what is not finite among their values shows. With backend=fa2 it has that of the fa2
+kernels as of 2026-08-22 (ops/softmax/flashinfer/ragged_fa2.h), windows, caps and sinks (scores of AttentionSink) among it, as planned for 132 multiprocessors, where they go wrong too: causal
+requests of more queries than keys, and windows of calls that are not causal whose keys are split. Releases up to 0.6.18 give other bits in rows that see no key, or none whose q . k
+is above -5e4. Here errors: offsets that
 fall or lead outside, a scale that is not positive. Caps: tanh by the approximate instruction, which moves a capped score by up to
 2^-11 of the cap. A sink is exp of its number, in fp32, in the sum of the weights and in lse; lse is open where a sink is more than 126 ln 2 above every score, so that its weight about the largest leaves fp32. Positions and e4m3 are not taken.)",
       .contract_version = 3,

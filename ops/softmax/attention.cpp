@@ -348,7 +348,7 @@ class GoldenHeads {
           f32_eps * ((1.25 * count + 16) * magnitudes[i] + (count + 8) * std::fabs(exact[i])) + flush_floor * (count + count / 64 + 1);
       // A factor of the output, or its quotient by the sum of the weights, that may be flushed.
       if (call_.out_scale != 0 && std::fabs(call_.out_scale) < 2 * flush_floor * count) slack[i] += std::fabs(exact[i]);
-      if (call_.partials_rounded) slack[i] += call_.out.dtype() == DType::f16 ? 0x1p-11 * magnitudes[i] + 0x1p-25 : 0x1p-8 * magnitudes[i];
+      slack[i] += call_.partials_rounded * (call_.out.dtype() == DType::f16 ? 0x1p-11 * magnitudes[i] + 0x1p-25 : 0x1p-8 * magnitudes[i]);
     }
     if (call_.splits_merged_by_lse > 0)
       for (std::size_t i = 0; i < exact.size(); ++i) {
@@ -360,7 +360,7 @@ class GoldenHeads {
       if (const HeadWeights& w = weights_[i / width]; w.has_sink()) slack[i] += (w.sink_drift + f32_eps) * std::fabs(exact[i]);
     if (call_.value_unit != nullptr) add_lost_by_steps(slack);
     for (std::size_t i = 0; i < exact.size(); ++i)
-      if (undivided[i] > largest_f32 || (call_.partials_rounded && largest[i] > most_of_partials()))
+      if (undivided[i] > largest_f32 || (call_.partials_rounded > 0 && largest[i] > most_of_partials()))
         slack[i] = std::numeric_limits<double>::infinity();
     return slack;
   }

@@ -79,7 +79,7 @@ class Attention {
   /// A unit whose steps may add up the products of weights and values in the place of fp32, 64 keys after 64; where keys are cached, of
   /// those alone.
   const quant::tensor_core::MmaSpec* value_unit = nullptr;
-  bool partials_rounded = false;  ///< splits may be rounded to the output's type before they are merged
+  int partials_rounded = 0;  ///< how often outputs of splits may be rounded to the output's type before the last merge
 
   virtual ~Attention() = default;
   /// Keys that the row lists.
