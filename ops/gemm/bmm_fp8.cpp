@@ -43,6 +43,7 @@ std::vector<Product> products_of(const BmmFp8& op) {
 Accumulator accumulator_of(const BmmFp8& op) {
   if (op.accumulator == "fp32") return fp32_in_any_order;
   return in_chunks(op.accumulator == "mma_sync"       ? hopper_fp8_mma_sync
+                   : op.accumulator == "ada_fp8"      ? ada_fp8
                    : op.accumulator == "promoted_128" ? hopper_fp8_promoted
                                                       : hopper_fp8,
                    split_of(op));
@@ -57,6 +58,8 @@ std::optional<Refusal> unsupported(const BmmFp8& op, Mode mode) {
   if ((mode == Mode::hopper || mode == Mode::ada) && op.accumulator == "fp32")
     return Refusal{"accumulator",
                    "'fp32' has no " + std::string(name(mode)) + " mode: no kernel of such a GPU adds fp8 products one by one"};
+  if (of_a_gpu(mode) && mode != Mode::ada && op.accumulator == "ada_fp8")
+    return Refusal{"accumulator", "'ada_fp8' has no " + std::string(name(mode)) + " mode: it is an L40S's"};
   if (of_a_gpu(mode) && mode != Mode::hopper && (op.accumulator == "mma_sync" || op.accumulator == "promoted_128"))
     return Refusal{"accumulator",
                    "'" + op.accumulator + "' has no " + std::string(name(mode)) + " mode: it is known of kernels of an H200"};
@@ -107,11 +110,12 @@ losses of either sign the larger total counts); the running sum loses where a st
 and the new sum where it outgrows its addends. A budget of fp32 roundings would fail the H200's kernel, whose saturated rows
 lose percents. accumulator=promoted_128: that for each 128 of K, from zero, and K/128 units of 2^-24 for the fp32 sum of them.
 accumulator=mma_sync: likewise in steps of 16 (of each 32 those with k mod 4 below 2 first), with u = 2^(e-25) and sums of 23 bits.
+accumulator=ada_fp8: as hopper_fp8 in steps of 16, which lose more: the outputs of an L40S are held to that.
 split_k: K in tiles of block_k = 128, shared out to chunks of ceil(tiles / split_k) tiles, each from zero as above, whose fp32 sums are
 added from the first to the last, as cuBLASLt's splitK kernels do; golden mode bounds them likewise, and 1 unit for each chunk.
 chunk_order=descending: the last chunk's sum first; by_fours: chunk c to sum c mod 4 of four that begin as 0, then ((s0 + s1) + s2) + s3.
 accumulator=fp32, and at least: K units of 2^-24 of the sum of |A*B|. Then 2^-24 relative for the product with the scale.)",
-      .contract_version = 2,
+      .contract_version = 3,
       .golden = ops::golden,
       .fast = ops::fast,
       .hopper = ops::on_gpu,

@@ -24,13 +24,13 @@ struct BmmFp8 {
     op.in("A_scale", A_scale, {f32}, " | 1").role(Role::scale).scales("A", 0, 0).doc("what A's codes are multiplied with");
     op.in("B_scale", B_scale, {f32}, " | 1").role(Role::scale).scales("B", 0, 0).doc("what B's codes are multiplied with");
     op.dtype_attr("dtype", dtype, {bf16, f16}).doc("element type of out");
-    op.choice("accumulator", accumulator, {"hopper_fp8", "promoted_128", "mma_sync", "fp32"})
+    op.choice("accumulator", accumulator, {"hopper_fp8", "promoted_128", "mma_sync", "ada_fp8", "fp32"})
         .doc(
             "what sums may lose: hopper_fp8: what lies 13 bits below the largest addend, at every 32 products (cuBLASLt's and CUTLASS's "
             "fast "
             "accumulation, Triton in blocks of 64 rows and more); promoted_128: the same, added to fp32 sums after every 128 products "
             "(CUTLASS without fast accumulation, Triton's max_num_imprecise_acc=128); mma_sync: 25 bits, at every 16 products (Triton in "
-            "blocks of fewer rows); fp32: fp32 roundings")
+            "blocks of fewer rows); ada_fp8: 13 bits at every 16 products (an L40S); fp32: fp32 roundings")
         .dialect("trtllm", "fp32");
     describe_split_k(op, *this, {"128", "32", "64", "256"});
     op.out("out", out, dtype_of_attr("dtype"), "L M N").layout(Layout::contiguous).doc("rounded once");

@@ -78,6 +78,8 @@ inline constexpr Accumulator deep_gemm_fp8{Order::steps, &quant::tensor_core::fp
 inline constexpr Accumulator deep_gemm_mxfp8{Order::steps, &quant::tensor_core::sm100_fp8, 0, Scaling::in_unit};
 /// Its 16-bit units given fp8: Triton with few rows.
 inline constexpr Accumulator hopper_fp8_mma_sync{Order::steps, &quant::tensor_core::fp8_mma_sync};
+/// The fp8 tensor core of an L40S.
+inline constexpr Accumulator ada_fp8{Order::steps, &quant::tensor_core::sm89_fp8};
 /// Triton with scales of blocks in tiles of so many of K, with many rows and with few.
 constexpr Accumulator triton_fp8_promoted(std::int64_t block_k) {
   return {Order::steps, &quant::tensor_core::fp8_wgmma, block_k, Scaling::in_turn, true};

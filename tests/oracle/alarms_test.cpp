@@ -73,6 +73,51 @@ TEST_P(FalseAlarmsOf, WhatLeavesSomethingOpenIsAlsoComputedOtherwise) {
   }
 }
 
+/// Whether what the mode gives passes.
+void expect_accepted(const std::string& text, Mode mode) {
+  const CaseLine line = parse_case_line(text);
+  const Op& op = registry().at(line.op);
+  const Arguments inputs = generate(line);
+  Arguments arguments = runnable(op, inputs);
+  Exec exec = one_thread();
+  exec.mode = mode;
+  op.run(arguments, exec);
+  const Verdict verdict = judge(op, inputs, outputs_of(op, arguments), {Mode::golden, one_thread()});
+  EXPECT_EQ(verdict.outcome, Outcome::pass) << text << ": " << verdict.max_share();
+}
+
+/// Two halves of a block that cancel each lose more than the chain over both: a kernel whose tiles are 64 of K is right all the same.
+TEST(FalseAlarms, HalvesOfABlockThatCancelAreRight) {
+  expect_accepted("fp8_blockwise_scaled_mm K=128 M=3 N=128 --attr kernel=triton_k64 --dist outliers --seed 5412", Mode::hopper);
+}
+
+TEST(FalseAlarms, PowersOfGroupsWithInfinitiesAreOpenAsNumbersAndAsExponents) {
+  const std::string text =
+      "deepep_low_latency_dispatch H=256 R=1 T=6 topk=2 --attr num_max_dispatch_tokens_per_rank=8 --attr num_experts=8"
+      " --attr round_scale=true --dist outliers --special infinite-elements --seed 239346";
+  expect_accepted(text, Mode::fast);
+  expect_accepted(text + " --attr use_ue8m0=true", Mode::fast);
+}
+
+TEST(FalseAlarms, StepsOfAnL40sLoseMoreThanThoseOfAnH200) {
+  const std::string text = "bmm_fp8 K=32 L=2 M=16 N=32 --dtype A=f8_e5m2 --attr dtype=f16 --dist uniform --seed 384665";
+  expect_accepted(text + " --attr accumulator=ada_fp8", Mode::ada);
+  expect_accepted(text, Mode::hopper);
+}
+
+/// Special inputs are drawn too: this one raised an alarm over an alternative that rounded its least magnitude to the input's type.
+TEST(FalseAlarms, LeastMagnitudesAreThoseOfTheContract) {
+  const CaseLine line = parse_case_line(
+      "silu_and_mul_masked_post_quant_fwd E=4 M=3 N=128 --attr quant_group_size=64 --dist ties --special zero-rows --seed 210013");
+  const Op& op = registry().at(line.op);
+  const Arguments inputs = generate(line);
+  for (const Way way : {Way::reversed, Way::strided}) {
+    const std::optional<NamedTensors> outputs = otherwise(op, inputs, way);
+    ASSERT_TRUE(outputs.has_value());
+    EXPECT_EQ(judge(op, inputs, *outputs, {Mode::golden, one_thread()}).failing(), 0);
+  }
+}
+
 TEST(FalseAlarms, AlternativesSumInOrdersOfTheirOwn) {
   for (const char* text :
        {"linear T=4 N=64 K=512 --dtype input=f32 --dtype weight=f32 --attr out_dtype=f32", "rmsnorm T=4 H=1024 --dtype input=f32",

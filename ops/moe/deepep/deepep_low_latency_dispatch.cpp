@@ -55,12 +55,27 @@ void place_all(const Dispatch& op, const DealtRows& rows, const Payload& sent, c
 
 // ---- golden
 
+/// What is known of powers sent as numbers, from what is known of their exponents, four to a word.
+ReferenceOutput of_powers(const ReferenceOutput& exponents, std::int64_t groups) {
+  ReferenceOutput powers;
+  const std::size_t count = static_cast<std::size_t>(groups), of_words = (count + 3) / 4 * 4;
+  for (std::size_t row = 0; row < exponents.exact.size(); row += of_words)
+    for (std::size_t g = 0; g < count; ++g) {
+      powers.exact.push_back(exponents.exact[row + g]);
+      powers.slack.push_back(exponents.slack[row + g]);
+      powers.unspecified.push_back(exponents.unspecified[row + g]);
+    }
+  return powers;
+}
+
 /// `out` holds the rows that `rows` says.
 void record_all(const Dispatch& out, const DealtRows& rows, const Reference& sent, Reference& reference) {
   record_placed(rows.token, out.packed_recv_x, out.use_fp8 ? sent.find("output_q") : nullptr, reference, "packed_recv_x");
   if (out.packed_recv_x_scales.defined()) {
-    const bool exact = out.round_scale;
-    record_placed(rows.token, out.packed_recv_x_scales, exact ? nullptr : sent.find("output_s"), reference, "packed_recv_x_scales",
+    const ReferenceOutput& quantized = *sent.find("output_s");
+    const bool as_numbers = out.round_scale && !out.use_ue8m0;
+    const ReferenceOutput powers = as_numbers ? of_powers(quantized, out.x.size(2) / group_size) : ReferenceOutput{};
+    record_placed(rows.token, out.packed_recv_x_scales, as_numbers ? &powers : &quantized, reference, "packed_recv_x_scales",
                   Storage{f8_e8m0, {}});
   }
   record_sources(low_latency_of(out), rows, reference);
@@ -142,9 +157,10 @@ std::unique_ptr<Op> op_deepep_low_latency_dispatch() {
 A row for each token and each expert that it chose, in the expert's room; rows of a rank lie together, in any order, and so do ranks: here
 by rank and token. Without use_fp8 a copy of bits. With it groups of 128: amax = max(1e-4, max |x|), s = fl32(amax * fl32(1/448)), code =
 e4m3(fl32(x * fl32(448/amax))), saturating; with round_scale s = 2^e, the least that is not below that, and code = e4m3(x * 2^-e);
-use_ue8m0 stores e + 127. Budgets as in version 2 of sgl_per_token_group_quant_8bit. The rows that layout_range and src_info name decide
-where each token's must lie. What stands behind an expert's count is unspecified. An H100 gave fast mode's rows bit by bit; their order is
+use_ue8m0 stores e + 127. Budgets as in version 2 of sgl_per_token_group_quant_8bit; of a group that holds an infinity the power and the codes are open with
+round_scale. The rows that layout_range and src_info name decide where each token's must lie. What stands behind an expert's count is unspecified. An H100 gave fast mode's rows bit by bit; their order is
 left to atomics, so there is no hopper mode.)",
+      .contract_version = 2,
       .golden = ops::golden<ops::Rule::right>,
       .fast = ops::fast,
       .make_outputs = ops::make_outputs,

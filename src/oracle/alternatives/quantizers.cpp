@@ -571,7 +571,7 @@ bool silu_and_mul_masked_post_quant_fwd(const Call& call) {
   const std::vector<float> x = products_of_halves(call.tensor("input"), call.way);
   const std::vector<std::int64_t> counts = integers(call.tensor("masked_m"));
   const auto width = static_cast<std::size_t>(codes.size(2)), size = static_cast<std::size_t>(call.integer("quant_group_size"));
-  const GroupsV1 groups{rounded(DType::bf16, 1e-10f), call.way};
+  const GroupsV1 groups{1e-10f, call.way};
   for (std::int64_t row = 0; row < codes.size(0) * codes.size(1); ++row)
     if (row % codes.size(1) < counts[static_cast<std::size_t>(row / codes.size(1))])
       groups.put(std::span(x).subspan(static_cast<std::size_t>(row) * width, width), size, codes, call.tensor("output_scale"), row);

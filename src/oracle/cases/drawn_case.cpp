@@ -147,7 +147,8 @@ CaseLine drawn_line(const Op& op, std::uint64_t seed, int index, int attempt, co
   if (attempt < 4) draw_types(draws, op.schema(), line);
   if (attempt < 2) draw_attributes(draws, op.schema(), kept, line);
   if (attempt < 2) draw_presence(draws, op.schema(), line);
-  if (kept.strict && attempt < 12 && draws.one_in(2)) line.specials.insert(static_cast<Special>(draws.below(specials().size())));
+  if ((kept.strict || kept.specials) && attempt < 12 && draws.one_in(2))
+    line.specials.insert(static_cast<Special>(draws.below(specials().size())));
   forget_absent_types(op.schema(), line);
   keep(kept, line);
   return line;
@@ -167,7 +168,7 @@ DrawnCase drawn_case(const Op& op, std::uint64_t seed, int index, const Kept& ke
     CaseLine line = drawn_line(op, seed, index, attempt, kept);
     try {
       Arguments inputs = inputs_of(op, line);
-      if (kept.strict) require_taken(op, inputs);
+      if (kept.strict || kept.specials) require_taken(op, inputs);
       return {std::move(line), std::move(inputs)};
     } catch (const Error&) {
       // Drawn anew.

@@ -23,6 +23,7 @@ struct Kept {
                                     ///< where the op allows; sizes lie at the edges of tiles and ranges half of the time; special inputs
                                     ///< are mixed in; fast mode has taken the call
   std::uint64_t seeds = 1'000'000;  ///< seeds of inputs are drawn below this
+  bool specials = false;            ///< special inputs are mixed in, of `strict` in any case
 };
 
 /// Case number `index` of an op: sizes drawn below those of one of the op's own lines (within the rules of its symbols), types, recipes and

@@ -19,6 +19,8 @@
 namespace dodona::oracle {
 namespace {
 
+const Kept kept{.specials = true};
+
 std::optional<NamedTensors> outputs_in(const Op& op, const Arguments& inputs, Mode mode, Exec exec) {
   Arguments arguments = runnable(op, inputs);
   if (!op.supports(arguments, mode)) return std::nullopt;
@@ -96,7 +98,7 @@ double Alarms::max_share() const {
 }
 
 CaseLine alarm_case(const Op& op, std::uint64_t seed, int index) {
-  return drawn_case(op, seed, index).line;
+  return drawn_case(op, seed, index, kept).line;
 }
 
 double elements_of(const Op& op) {
@@ -128,7 +130,7 @@ Alarms raise_alarms(const Op& op, int cases, std::uint64_t seed, const Exec& exe
   parallel_for(exec.threads, cases, 1e6, [&](std::int64_t i) {
     const auto at = static_cast<std::size_t>(i);
     try {
-      judge_case(op, drawn_case(op, seed, static_cast<int>(i)), single, found[at]);
+      judge_case(op, drawn_case(op, seed, static_cast<int>(i), kept), single, found[at]);
     } catch (const Error& error) {
       errors[at] = error.what();
     }

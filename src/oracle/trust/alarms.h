@@ -51,7 +51,8 @@ struct Alarms {
 };
 
 /// Case number `index` of an op: sizes drawn below those of one of the op's own lines (within the rules of its symbols), types, recipes and
-/// other choices varied, distributions in turn. Combinations that the op refuses are drawn anew, in the end the op's own sizes.
+/// other choices varied, distributions in turn, special inputs in half of them. Combinations that the op refuses are drawn anew, in the end
+/// the op's own sizes.
 CaseLine alarm_case(const Op& op, std::uint64_t seed, int index);
 
 /// Elements of the inputs of an op's first case line: how much work its cases are, roughly.
