@@ -7,6 +7,7 @@
 #include <cstring>
 #include <vector>
 
+#include "core/as_written.h"
 #include "core/threads.h"
 #include "ops/base/last_writers.h"
 #include "ops/base/rows.h"
@@ -32,23 +33,8 @@ IndexKPlace place_of(const FusedStoreIndexKCache& op, std::int64_t i) {
   return index_k_place(index_at(op.out_cache_loc, i), op.page_size);
 }
 
-/// Units of 2^-24 by which the value that is rounded to a code may differ: 2 for a reciprocal that is approximate, 1 for each of two
-/// roundings, 1 for what multiplies the other way round, and 2 for a scale that is one unit in the last place off.
-constexpr double code_units = 7 * f32_eps;
-
-/// What the contract leaves open: codes on both sides of whose boundary the value may lie, and bytes of the scale in which neighbours
-/// differ. The buffer is written in place, so that a judge cannot see which of them were stored with which scale.
-void leave_open(ReferenceOutput& record, const IndexKPlace& place, const Key& x, const Fp8Bytes& key) {
-  for (std::size_t k = 0; k < x.size(); ++k) {
-    const double value = static_cast<double>(x[k]) / static_cast<double>(key.scale);
-    const auto code = [](double v) { return quant::to_e4m3_satfinite(v); };
-    const bool open = key.open[k] || code(value * (1 - code_units)) != code(value * (1 + code_units));
-    if (open) record.unspecified[static_cast<std::size_t>(place.key) + k] = 1;
-  }
-  const auto bits = std::bit_cast<std::uint32_t>(key.scale), differing = (bits ^ (bits - 1)) | (bits ^ (bits + 1));
-  for (std::size_t i = 0; i < 4; ++i)
-    if ((differing >> 8 * i & 0xFF) != 0) record.unspecified[static_cast<std::size_t>(place.scale) + i] = 1;
-}
+/// A scale by an approximate division (2 units in the last place); a code of 448 / max in the place of the reciprocal of what was stored.
+constexpr Fp8Freedom freedom{.code_units = 7, .scale_units = 4};
 
 template <ScaleMade made>
 void golden_by(const FusedStoreIndexKCache& op, const Exec&, Reference* reference) {
@@ -64,7 +50,28 @@ void golden_by(const FusedStoreIndexKCache& op, const Exec&, Reference* referenc
   // A mistaken kernel is reproduced byte by byte.
   if (reference == nullptr || made != ScaleMade::by_rule) return;
   ReferenceOutput& record = reference->output("index_k_with_scale", op.index_k_with_scale.elements());
-  for (std::int64_t i = 0; i < op.key.size(0); ++i) leave_open(record, place_of(op, i), key_of(op, i), keys[static_cast<std::size_t>(i)]);
+  for (std::int64_t i = 0; i < op.key.size(0); ++i)
+    for (std::size_t k = 0; k < static_cast<std::size_t>(index_k_width); ++k)
+      if (keys[static_cast<std::size_t>(i)].open[k]) record.unspecified[static_cast<std::size_t>(place_of(op, i).key) + k] = 1;
+}
+
+/// A scale that may be is taken as it is, and a code that it may lead to.
+void condition(const FusedStoreIndexKCache& op, const Exec&, Reference& reference) {
+  ReferenceOutput& record = reference.output("index_k_with_scale", op.index_k_with_scale.elements());
+  const ReferenceOutput* const written = reference.find(as_written("index_k_with_scale"));
+  if (written == nullptr) return;
+  const auto byte = [&](std::int64_t at) { return static_cast<std::byte>(written->exact[static_cast<std::size_t>(at)]); };
+  for (std::int64_t i = 0; i < op.key.size(0); ++i) {
+    const IndexKPlace place = place_of(op, i);
+    std::array<std::byte, 4> stored;
+    for (std::size_t k = 0; k < stored.size(); ++k) stored[k] = byte(place.scale + static_cast<std::int64_t>(k));
+    std::array<std::byte, static_cast<std::size_t>(index_k_width)> codes;
+    for (std::size_t k = 0; k < codes.size(); ++k) codes[k] = byte(place.key + static_cast<std::int64_t>(k));
+    const Fp8Bytes key = conditioned_fp8_bytes(key_of(op, i), least_magnitude, std::bit_cast<float>(stored), codes, freedom);
+    const auto scale = std::bit_cast<std::array<std::uint8_t, 4>>(key.scale);
+    for (std::size_t k = 0; k < scale.size(); ++k) record.exact[static_cast<std::size_t>(place.scale) + k] = scale[k];
+    for (std::size_t k = 0; k < codes.size(); ++k) record.exact[static_cast<std::size_t>(place.key) + k] = key.codes[k];
+  }
 }
 
 /// Codes and scales of some keys in a row, at most `together`, whose rows lie one behind the other.
@@ -122,16 +129,18 @@ namespace dodona {
 std::unique_ptr<Op> op_fused_store_index_k_cache() {
   return define<ops::FusedStoreIndexKCache>({
       .contract = R"(
-For each key: s = fl32(max(1e-4, max |x|) / 448), NaN passed over; code = e4m3(x * (1/s)), to nearest even, saturating. Bytes are equal or not, and
-what an honest implementation may have otherwise is not judged: bytes of the scale in which it differs from a neighbour (a true division, or a
-product with fl32(1/448)); codes with a boundary within 7 units of 2^-24 of the value that is rounded (an approximate reciprocal, the product,
-the scale's last bit); codes of NaN and of keys with infinities. A slot
+For each key: s = fl32(max(1e-4, max |x|) / 448), NaN passed over; code = e4m3(x * (1/s)), to nearest even, saturating. A stored scale within
+4 units of 2^-24 of that (an approximate division), or that a product with fl32(1/448) gives, is taken as it is, and codes are those of numbers
+within 7 units of x over it (an approximate reciprocal of 2, two roundings, 1 for what multiplies the other way round, 2 for a factor that
+is not made of the scale). Codes of NaN are not judged, nor those of keys with infinities. A slot
 that several tokens name takes any of them (here the last) and is not judged; one out of range is an error, upstream does not look. Hopper
 mode: the kernel compiled without fast math, as upstream does; with it the bits are others, within the contract.)",
+      .contract_version = 2,
       .golden = ops::golden_by<ops::ScaleMade::by_rule>,
       .fast = ops::fast,
       .hopper = ops::hopper,
       .check = ops::check,
+      .condition = ops::condition,
       .bytes_read = [](const ops::FusedStoreIndexKCache& op) { return 264.0 * static_cast<double>(op.key.size(0)); },
       .mistakes = ops::scale_mistakes<ops::FusedStoreIndexKCache>([]<ops::ScaleMade made>() { return ops::golden_by<made>; }),
       .cases = {"pages=3 n=5", "pages=4 n=9 --attr page_size=16 --dist outliers", "pages=1 n=3 --dist edge"},

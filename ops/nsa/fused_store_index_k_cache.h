@@ -20,7 +20,7 @@ struct FusedStoreIndexKCache {
     op.in("key", key, {bf16}, "n 128").doc("keys of new tokens; rows may be strided");
     op.inout("index_k_with_scale", index_k_with_scale, {u8}, "pages 132*page_size")
         .layout(Layout::contiguous)
-        .judged(Judge::exact)
+        .judged(Judge::code)
         .doc("pages of keys, then scales; other slots keep their bits");
     op.in("out_cache_loc", out_cache_loc, {i64}, "n").role(Role::indices, "pages*page_size").doc("slot of each token");
   }

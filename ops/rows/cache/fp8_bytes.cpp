@@ -19,9 +19,9 @@ bool has_open_codes(float scale) {
   return !std::isfinite(scale) || !(scale >= 0x1p-126f);
 }
 /// What is rounded to a code.
-Bounded code_value(float x, float scale) {
+Bounded code_value(float x, float scale, double units = 0) {
   const double value = static_cast<double>(x) / static_cast<double>(scale);
-  return {std::clamp(value, -448.0, 448.0), std::fabs(value) * 5 * f32_eps, std::isnan(x)};
+  return {std::clamp(value, -448.0, 448.0), std::fabs(value) * units * f32_eps, std::isnan(x)};
 }
 std::uint8_t code_of(double value) {
   return static_cast<std::uint8_t>(GoldenOutput::saturating_code(DType::f8_e4m3, value));
@@ -49,14 +49,16 @@ Fp8Bytes fp8_bytes(std::span<const float> x, float least, ScaleMade made) {
   return bytes;
 }
 
-Fp8Bytes conditioned_fp8_bytes(std::span<const float> x, float least, float stored_scale, std::span<const std::byte> stored_codes) {
-  const Bounded exact = scale_of(x, least, quant::amax);
+Fp8Bytes conditioned_fp8_bytes(std::span<const float> x, float least, float stored_scale, std::span<const std::byte> stored_codes,
+                               const Fp8Freedom& freedom) {
+  const Bounded of_rule = scale_of(x, least, quant::amax),
+                exact = of_rule.widened(freedom.scale_units * f32_eps * std::fabs(of_rule.exact));
   const bool possible =
       stored_scale >= static_cast<float>(exact.exact - exact.slack) && stored_scale <= static_cast<float>(exact.exact + exact.slack);
   Fp8Bytes bytes = with_scale(x, possible ? stored_scale : static_cast<float>(exact.exact));
   for (std::size_t k = 0; k < x.size(); ++k) {
     if (bytes.open[k]) continue;
-    const Bounded value = code_value(x[k], bytes.scale);
+    const Bounded value = code_value(x[k], bytes.scale, freedom.code_units);
     const auto stored = static_cast<std::uint8_t>(stored_codes[k]);
     if (stored == code_of(value.exact - value.slack) || stored == code_of(value.exact + value.slack)) bytes.codes[k] = stored;
   }

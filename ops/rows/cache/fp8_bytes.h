@@ -28,9 +28,13 @@ enum class ScaleMade {
 /// reciprocal of the scale is infinite or NaN, or the scale may be flushed, nor that of NaN.
 Fp8Bytes fp8_bytes(std::span<const float> x, float least, ScaleMade made = ScaleMade::by_rule);
 
-/// The same where a scale was stored that either way to divide gives: with that scale, and with the stored codes that may follow from it
-/// (5 units of 2^-24 of the value that is rounded: 2 for a reciprocal that is approximate, 1 for each of two roundings, 1 for what
-/// multiplies the other way round).
-Fp8Bytes conditioned_fp8_bytes(std::span<const float> x, float least, float stored_scale, std::span<const std::byte> stored_codes);
+/// What kernels may have otherwise, in units of 2^-24: of the value that is rounded to a code 2 for a reciprocal that is approximate, 1 for
+/// each of two roundings, and 1 for what multiplies the other way round; of the scale nothing beside either way to divide.
+struct Fp8Freedom {
+  double code_units = 5, scale_units = 0;
+};
+/// The same where a scale was stored that may be: with that scale, and with the stored codes that may follow from it.
+Fp8Bytes conditioned_fp8_bytes(std::span<const float> x, float least, float stored_scale, std::span<const std::byte> stored_codes,
+                               const Fp8Freedom& freedom = {});
 
 }  // namespace dodona::ops

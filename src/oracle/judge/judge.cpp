@@ -7,6 +7,7 @@
 #include <limits>
 #include <stdexcept>
 
+#include "core/as_written.h"
 #include "core/flaw.h"
 #include "core/storage.h"
 #include "core/threads.h"
@@ -296,6 +297,17 @@ bool compared_nothing(const Verdict& verdict) {
   return std::all_of(verdict.outputs.begin(), verdict.outputs.end(), [](const OutputVerdict& output) { return output.compared == 0; });
 }
 
+/// Leaves in the reference what actual outputs have that were written in place.
+void add_written(const Op& op, const NamedTensors& actual, Reference& reference) {
+  for (const TensorSpec& spec : op.schema().tensors) {
+    const Tensor* const written = spec.direction == Direction::inout ? find(actual, spec.name) : nullptr;
+    if (written == nullptr) continue;
+    const Tensor codes = as_codes(*written, spec.storage);
+    ReferenceOutput& record = reference.output(as_written(spec.name), codes.elements());
+    for (std::int64_t i = 0; i < codes.elements(); ++i) record.exact[static_cast<std::size_t>(i)] = quant::get(codes, i);
+  }
+}
+
 Verdict judge_outputs(const Op& op, const Arguments& inputs, const NamedTensors& expected, const NamedTensors& actual,
                       const Reference& golden_reference, bool exact_only, const JudgeOptions& options) {
   Arguments arguments = with_actual(op, inputs, actual);
@@ -307,6 +319,7 @@ Verdict judge_outputs(const Op& op, const Arguments& inputs, const NamedTensors&
   Reference conditioned;
   if (op.conditions() && (!exact_only || has_groups)) {
     conditioned = golden_reference;
+    add_written(op, actual, conditioned);
     op.condition(arguments, exec, conditioned);
     reference = &conditioned;
   }
