@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <numbers>
 
 #include "ops/softmax/flash_mla/dense.h"
@@ -136,12 +137,22 @@ bool explains_hidden_tokens(const FlashMlaWithKvcache& actual, std::string_view 
   return false;
 }
 
+/// Whether a log-sum-exp is one of scores of 0: of all of a request's keys, or of those of splits in which none was masked; or infinite,
+/// for upstream takes a sum that is NaN for none.
+bool is_of_flushed_scores(const FlashMlaWithKvcache& actual, std::int64_t linear) {
+  const double lse = quant::get(actual.softmax_lse, linear);
+  const std::int64_t request = linear / (actual.softmax_lse.elements() / actual.q.size(0));
+  const double keys = actual.cache_seqlens.as<const std::int32_t>()[request], most = std::log(std::fmax(keys, 1.0));
+  constexpr double near = 0x1p-18;
+  return lse == std::numeric_limits<double>::infinity() || (lse >= -near && lse <= most + near * (1 + most));
+}
+
 /// Whether a build that flushes denormals has a scale of 0, with which it then multiplies the -inf of keys that are not there.
 bool explains_flushed_scale(const FlashMlaWithKvcache& actual, std::string_view output, std::int64_t linear) {
   if (!in_fp8(actual)) return false;
   const double scale = given_scale(actual) * std::numbers::log2e, of_q = descale(actual.descale_q), of_k = descale(actual.descale_k);
   if (!may_flush(of_q) && !may_flush(of_k) && !may_flush(scale * of_q) && !may_flush(scale * of_q * of_k)) return false;
-  return output == "softmax_lse" || std::isnan(quant::get(actual.out, linear));
+  return output == "softmax_lse" ? is_of_flushed_scores(actual, linear) : std::isnan(quant::get(actual.out, linear));
 }
 
 /// The output without the factor of the values.
@@ -179,7 +190,7 @@ gives is open there: upstream writes what its registers held. Upstream's kernel 
 causal and more than 65 query tokens the first of these may see keys behind themselves in it, and in hopper mode; golden and fast mode mask all of them. How the work is cut shows in the H200's bits alone: hopper mode takes blocks of 64 keys in pairs by
 tile_scheduler_metadata, and combines splits as FlashMLA does. Keys beyond a sequence's end are ignored. Here errors: a page in use out of range, descale_q or
 descale_k without e4m3 (e4m3 without them: 1, where upstream asks for both), metadata that do not cut every request into the splits that num_splits has, a scale that is not positive.)",
-      .contract_version = 3,
+      .contract_version = 4,
       .golden = ops::golden,
       .fast = ops::fast,
       .hopper = ops::hopper,
@@ -194,7 +205,7 @@ descale_k without e4m3 (e4m3 without them: 1, where upstream asks for both), met
             ops::explains_hidden_tokens},
            {"flushed-scale-poisons", "out",
             "e4m3, where softmax_scale * log2(e) * descale_q * descale_k or a factor of it is flushed: scores that are masked, -inf, "
-            "times 0 give NaN",
+            "times 0 give NaN; log-sum-exps are +inf, or those of scores of 0 of all keys or of some splits' (held to that)",
             ops::explains_flushed_scale}},
       .mistakes = {{"values_not_descaled", "e4m3 values not multiplied with descale_k", ops::undescaled},
                    {"extent-of-first-query", "every query of a request sees what its first query does", ops::golden_as_first}},

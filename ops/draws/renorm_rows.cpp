@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "core/threads.h"
 #include "ops/base/golden_output.h"
@@ -74,6 +75,29 @@ void spoil(const GoldenOutput& out, std::int64_t b, std::span<const float> row, 
     if (row[i] == last && left-- <= 0) out.put(b * static_cast<std::int64_t>(row.size()) + static_cast<std::int64_t>(i), {});
 }
 
+/// Whether `to` holds the largest elements of a row, as many as there are numbers that are not 0, divided by `divisor`.
+bool holds_largest_of(std::span<const float> row, std::span<const float> to, double divisor) {
+  const double units = 68 + static_cast<double>(row.size()) / 1024;
+  double least_kept = std::numeric_limits<double>::infinity(), most_dropped = 0;
+  for (std::size_t i = 0; i < row.size(); ++i) {
+    const double p = std::isnan(row[i]) ? 0.0 : std::max(0.0, static_cast<double>(row[i])), share = p / divisor;
+    if (!(std::fabs(static_cast<double>(to[i]) - share) <= units * f32_eps * share)) {
+      if (to[i] != 0) return false;
+      if (share >= 2 * flush_floor) most_dropped = std::max(most_dropped, p);
+    } else if (to[i] != 0) {
+      least_kept = std::min(least_kept, p);
+    }
+  }
+  return most_dropped < least_kept;
+}
+
+bool keeps_largest(std::span<const float> row, std::span<const float> to) {
+  double sum = 0;
+  for (std::size_t i = 0; i < row.size(); ++i)
+    if (to[i] != 0 && row[i] > 0) sum += static_cast<double>(row[i]);
+  return holds_largest_of(row, to, std::max(sum, 1e-8)) || holds_largest_of(row, to, 1.0);
+}
+
 }  // namespace
 
 void golden_renorm_rows(const RenormRows& rows, const Exec& exec, Reference* reference, RenormMistake mistake) {
@@ -136,9 +160,10 @@ void hopper_renorm_rows(const RenormRows& rows, const Exec& exec) {
   });
 }
 
-bool hides_maximum(const RenormRows& rows, std::int64_t b) {
-  const std::span<const float> row = row_of(rows.probs, b);
-  return is_searched(rows, b) && std::any_of(row.begin(), row.end(), [](float x) { return x != x; });
+bool hides_maximum(const RenormRows& actual, std::int64_t b) {
+  const std::span<const float> row = row_of(actual.probs, b);
+  return is_searched(actual, b) && std::any_of(row.begin(), row.end(), [](float x) { return x != x; }) &&
+         keeps_largest(row, row_of(actual.renormed, b));
 }
 
 }  // namespace dodona::ops

@@ -21,7 +21,8 @@ void golden_renorm_rows(const RenormRows& rows, const Exec& exec, Reference* ref
 void condition_renorm_rows(const RenormRows& actual, const Exec& exec, Reference& reference);
 void fast_renorm_rows(const RenormRows& rows, const Exec& exec);
 void hopper_renorm_rows(const RenormRows& rows, const Exec& exec);
-/// Row b is searched for a threshold and holds a NaN, behind which upstream's maximum may be lost.
-bool hides_maximum(const RenormRows& rows, std::int64_t b);
+/// Row b is searched for a threshold and holds a NaN, behind which upstream's maximum may be lost: the threshold is too low then, but what
+/// is kept are the largest elements, divided by their sum, or undivided.
+bool hides_maximum(const RenormRows& actual, std::int64_t b);
 
 }  // namespace dodona::ops

@@ -1,5 +1,6 @@
 #include "ops/gemm/qserve_w4a8_per_chn_gemm.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "ops/sums/products_gpu.h"
@@ -39,21 +40,49 @@ bool reads_beyond_k(const QserveW4a8PerChnGemm& op) {
   return op.in_feats.size(0) < 128 && op.in_feats.size(1) % block_k != 0;
 }
 
+/// The least and the largest sum of products that a kernel may have come to.
+struct SumRange {
+  std::int64_t least = 0, most = 0;
+
+  /// A product of a code and a weight, each in a range.
+  void add(std::int64_t least_code, std::int64_t most_code, std::int64_t least_weight, std::int64_t most_weight) {
+    const auto [low, high] =
+        std::minmax({least_code * least_weight, least_code * most_weight, most_code * least_weight, most_code * most_weight});
+    least += low;
+    most += high;
+  }
+};
+
 /// Behind K of a row lies the next row, and behind that of a strip of 32 columns the next strip; behind the last ones, whatever memory
-/// holds.
+/// holds: any code of eight bits, any weight of four.
+SumRange sum_beyond_k(const QserveW4a8PerChnGemm& op, std::int64_t row, std::int64_t column) {
+  const std::int64_t rows = op.in_feats.size(0), columns = op.kernel.size(0), k = op.in_feats.size(1);
+  const auto* const x = op.in_feats.as<std::int8_t>() + row * k;
+  SumRange sum;
+  for (std::int64_t i = 0; i < (k + block_k - 1) / block_k * block_k; ++i) {
+    const std::int64_t behind = i / k, of_column = column + strip * behind;
+    const bool no_code = row + behind >= rows, no_weight = of_column >= columns;
+    const std::int64_t code = no_code ? 0 : x[i],
+                       weight = no_weight ? 0 : quant::qserve_weight(op.kernel.as<std::uint8_t>(), of_column, i % k, k);
+    sum.add(no_code ? -128 : code, no_code ? 127 : code, no_weight ? 0 : weight, no_weight ? 15 : weight);
+  }
+  return sum;
+}
+
+/// What comes out lies between what the least and the largest sum give.
 bool explains_beyond_k(const QserveW4a8PerChnGemm& actual, std::string_view, std::int64_t linear) {
   if (!reads_beyond_k(actual)) return false;
-  const std::int64_t n = actual.kernel.size(0), k = actual.in_feats.size(1), row = linear / n, column = linear % n;
-  if (row + 1 == actual.in_feats.size(0) || column + strip >= n) return true;
-  const std::int8_t* const x = actual.in_feats.as<std::int8_t>() + row * k;
-  std::int64_t sum = 0;
-  for (std::int64_t i = 0; i < (k + block_k - 1) / block_k * block_k; ++i)
-    sum += x[i] * quant::qserve_weight(actual.kernel.as<std::uint8_t>(), i < k ? column : column + strip, i < k ? i : i - k, k);
+  const std::int64_t n = actual.kernel.size(0), row = linear / n, column = linear % n;
   const auto f32_at = [](const Tensor& t, std::int64_t i) { return static_cast<float>(quant::get(t, i)); };
-  const float product = static_cast<float>(sum) * f32_at(actual.wscales, column);
-  const float result = std::fma(product, f32_at(actual.ascales, row), -(f32_at(actual.w_szs, column) * f32_at(actual.a_ssums, row)));
-  const double is = quant::get(actual.out_feats, linear);
-  return std::isnan(result) ? std::isnan(is) : is == quant::round_to(DType::f16, static_cast<double>(result));
+  const auto result_of = [&](std::int64_t sum) {
+    const float product = static_cast<float>(sum) * f32_at(actual.wscales, column);
+    const float result = std::fma(product, f32_at(actual.ascales, row), -(f32_at(actual.w_szs, column) * f32_at(actual.a_ssums, row)));
+    return quant::round_to(DType::f16, static_cast<double>(result));
+  };
+  const SumRange sum = sum_beyond_k(actual, row, column);
+  const double one = result_of(sum.least), other = result_of(sum.most), is = quant::get(actual.out_feats, linear);
+  if (std::isnan(one) || std::isnan(other)) return std::isnan(is) || sum.least != sum.most;
+  return std::min(one, other) <= is && is <= std::max(one, other);
 }
 
 std::optional<Refusal> unsupported(const QserveW4a8PerChnGemm& op, Mode mode) {
@@ -113,17 +142,20 @@ std::unique_ptr<Op> op_qserve_w4a8_per_chn_gemm() {
 acc = fl32(sum over k of in_feats * kernel), weights 0 to 15, the sum exact in 32-bit integers; u = fl32(acc * wscales[n]); out_feats =
 rn(fl32(u * ascales[m] - fl32(w_szs[n] * a_ssums[m]))), one rounding for the product and the difference; to nearest even, overflow gives
 infinity. Budget, units of 2^-24: 1 of acc where it is beyond 2^24, 1 for each product, and 1 of the difference.)",
+      .contract_version = 2,
       .golden = ops::golden<right, true>,
       .fast = ops::fast,
       .hopper = ops::hopper,
       .unsupported = ops::unsupported,
       .prepare = {{"kernel"}, false, ops::packed_bytes, ops::pack, ops::fast_prepared},
       .flops = ops::flops,
-      .defects = {ops::unwritten_columns<ops::QserveW4a8PerChnGemm>(),
-                  {"beyond-k", "out_feats",
-                   "with fewer than 128 rows and K no multiple of 128, products of what lies behind K are added, which is the next row and "
-                   "the next 32 columns, and behind the last ones whatever memory holds: no check asks for K",
-                   ops::explains_beyond_k}},
+      .defects =
+          {ops::unwritten_columns<ops::QserveW4a8PerChnGemm>(),
+           {"beyond-k", "out_feats",
+            "with fewer than 128 rows and K no multiple of 128, products of what lies behind K are added, which is the next row and "
+            "the next 32 columns, and behind the last ones whatever memory holds, codes of eight and weights of four bits (held to the "
+            "sums that these give): no check asks for K",
+            ops::explains_beyond_k}},
       .mistakes = {{"nibbles-in-order", "weights are read two a byte along K, as other formats have them",
                     ops::golden<nibbles_in_order, true>},
                    {"zeros-added", "the zero points' product is added", ops::golden<right, false>}},

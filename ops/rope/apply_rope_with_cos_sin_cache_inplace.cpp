@@ -170,10 +170,23 @@ bool lies_in_two_warps(const ApplyRopeWithCosSinCacheInplace& op) {
   return 32 % std::max<std::int64_t>(1, op.cos_sin_cache.size(1) / neighbours(op)) != 0;
 }
 
-/// The last thread of those that rotate may reach beyond R.
+/// Neighbours are loaded in units of 16 bytes: where R/2 is not made of those the kernel stops at a misaligned address, and leaves nothing
+/// to be explained.
+bool partners_can_be_loaded(const ApplyRopeWithCosSinCacheInplace& op) {
+  return !op.is_neox || op.cos_sin_cache.size(1) / 2 * (bits(op.query.dtype()) / 8) % 16 == 0;
+}
+
+/// Of the neighbours about R/2 those from R/2 on take the wrong partners; the last of those that rotate may reach beyond R. In these places
+/// any number passes: what the call wrote in place is not among the arguments, which are those before it; and which thread of a race is
+/// first nobody says.
 bool explains_partners(const ApplyRopeWithCosSinCacheInplace& actual, std::string_view output, std::int64_t linear) {
-  if ((output != "query" && output != "key") || !(partners_lie_apart(actual) || lies_in_two_warps(actual))) return false;
-  return linear % actual.head_size < quant::align(actual.cos_sin_cache.size(1), neighbours(actual));
+  if ((output != "query" && output != "key") || !partners_can_be_loaded(actual)) return false;
+  const std::int64_t rotated = actual.cos_sin_cache.size(1), half = rotated / 2, together = neighbours(actual),
+                     i = linear % actual.head_size;
+  if (lies_in_two_warps(actual) && i < quant::align(rotated, together)) return true;
+  if (!partners_lie_apart(actual)) return false;
+  const bool about_half = actual.is_neox && i >= half && i < quant::align(half, together);
+  return about_half || (i >= rotated && i < quant::align(rotated, together));
 }
 
 std::optional<Refusal> unsupported(const ApplyRopeWithCosSinCacheInplace& op, Mode mode) {
@@ -197,7 +210,7 @@ element: what rounding the two products to fp32 changes; for 16-bit types half a
 exact (so c = 1, s = 0 returns the element); what flushed denormals carry. A product that overflows fp32 leaves the element
 open. Hopper mode: NaN that are not rotated, and those of stored values, leave as 7fff: the kernel widens and narrows
 whole heads; denormals of heads but those of 64, 128, 256 and 512 are flushed there.)",
-      .contract_version = 3,
+      .contract_version = 4,
       .golden = ops::golden,
       .fast = ops::fast,
       .hopper = ops::hopper,
@@ -212,7 +225,10 @@ whole heads; denormals of heads but those of 64, 128, 256 and 512 are flushed th
             "is_neox and R/2 not a multiple of a thread's max(16 bytes, head_size / 32) elements (heads of 512, R = 16; later releases "
             "of FlashInfer: 32 bytes of heads but those of 64, 128, 256 and 512, as 80 and 96): the kernel decides for all of them at "
             "once on which side their partners lie, and takes some from beyond R; of such heads R itself must be a multiple too, or "
-            "what lies behind it is rotated, and threads of one head that lie in two warps (R = 80, 96) race in place",
+            "what lies behind it is rotated, and threads of one head that lie in two warps (R = 80, 96) race in place. Explained are the "
+            "neighbours from R/2 on, those from R on, and in a race all, where R/2 is made of whole units of 16 bytes (elsewhere the "
+            "kernel "
+            "stops at a misaligned address); any number passes there, for a race has no order",
             ops::explains_partners}},
       .customary = {{"*", CustomaryKind::close, 1e-2, 1e-2, "sgl-kernel/tests/test_rotary_embedding.py (bf16)"}},
       .cases = {"T=4 P=512 R=64 Nq=128 Nk=1 --attr head_size=64 --attr is_neox=false", "T=5 P=256 R=64 Nq=16 Nk=4 --attr head_size=64",

@@ -51,14 +51,15 @@ search=radix: k >= V keeps all of the row, k = 0 nothing, s is the sum of what i
 negative numbers, infinity or NaN. Budget, in units of 2^-24 of out: 4 (an approximate reciprocal of 2, the product) and
 64 + V/1024 for the sum, whose chains have at most so many additions; a denormal number may be flushed, and -0 may stay -0. Hopper mode: the order of the sum by 1024 threads in chunks of
 1024 gcd(4, V): threads, lanes in pairs, warps, chunks; the maximum from which it searches is upstream's, in which a NaN hides elements.)",
-      .contract_version = 3,
+      .contract_version = 4,
       .golden = ops::golden<ops::RenormMistake::none>,
       .fast = ops::fast,
       .hopper = ops::hopper,
       .unsupported = ops::unsupported,
       .defects = {{"nan-hides-maximum", "renorm_probs",
                    "in a row with a NaN, below top_k = V, too much may be kept: of two numbers the maximum from which upstream searches "
-                   "takes the later one only if it is greater, so behind a NaN larger elements are lost",
+                   "takes the later one only if it is greater, so behind a NaN larger elements are lost (held to the largest elements over "
+                   "their sum, or undivided)",
                    ops::explains_hidden_maximum}},
       .mistakes = {{"ties-are-cut", "exactly k are kept, of equals the first ones", ops::golden<ops::RenormMistake::ties_are_cut>},
                    {"not-divided", "what is kept is not divided by its sum", ops::golden<ops::RenormMistake::not_divided>}},

@@ -59,7 +59,7 @@ and 64 + V/1024 for the sum, whose chains have at most so many additions; a deno
 on either side, any cut between is right, and its divisor follows. Hopper mode: the order of the sums by 1024 threads in chunks of
 1024 gcd(4, V): threads, lanes in pairs, warps, chunks; with top_p >= 1 threads add up their elements of all chunks first;
 the maximum from which it searches is upstream's, in which a NaN hides elements.)",
-      .contract_version = 2,
+      .contract_version = 3,
       .golden = ops::golden<ops::RenormMistake::none>,
       .fast = ops::fast,
       .hopper = ops::hopper,
@@ -67,7 +67,8 @@ the maximum from which it searches is upstream's, in which a NaN hides elements.
       .condition = ops::condition,
       .defects = {{"nan-hides-maximum", "renorm_probs",
                    "in a row with a NaN, below top_p = 1, too much may be kept: of two numbers the maximum from which upstream searches "
-                   "takes the later one only if it is greater, so behind a NaN larger elements are lost",
+                   "takes the later one only if it is greater, so behind a NaN larger elements are lost (held to the largest elements over "
+                   "their sum, or undivided)",
                    ops::explains_hidden_maximum}},
       .mistakes = {{"crossing-value-dropped", "the value at which the bound is met is not kept",
                     ops::golden<ops::RenormMistake::crossing_dropped>},
