@@ -13,7 +13,7 @@ the sum over slots of weight * y in fp32. Slots of experts elsewhere add nothing
 silu_and_mul and its kin, a rounding of relu2, and what is open of g and u carried through them; of numbers that are quantized again, the farthest that any number within reach becomes under any
 scale within reach, 2 ulp for divisions; that, times the magnitudes of W2's numbers, added to the second sums' own budget; the reach of
 rounding y; of the sum over slots, in any order, a rounding for each. Tokens whose choice of experts the keys' intervals leave open, and
-what infinities and NaN reach, are not compared.)";
+what infinities and NaN reach, are not compared; nor, beside such a token, any rows that are not added up and their places, for it may lie before them.)";
 
 std::int64_t plain_row(const MoeMatrix& matrix, std::int64_t r) {
   if (matrix.shuffled > 0) {

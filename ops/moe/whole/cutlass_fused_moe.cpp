@@ -376,7 +376,7 @@ of blocks q = 448 * rcp(amax) and scale = rcp(q), approximate; sums over slots i
 with the approximate instruction; denormal gates, ups and sums with biases are flushed. Not here: Situ, MXFP4 and 4-bit integers as weights (which upstream's Python
 functions of that version cannot pass), all-to-all, min_latency_mode, which upstream refuses too. Blackwell mode is a model, K in one
 ascending chain.)",
-      .contract_version = 2,
+      .contract_version = 3,
       .golden = golden<MoeMistake::none>,
       .fast = run,
       .hopper = run,

@@ -18,7 +18,7 @@ std::unique_ptr<Op> op_trtllm_bf16_moe() {
   all.contract = std::string(ops::trtllm_router_contract) + std::string(ops::whole_moe_contract) + R"(
  h is rounded to bf16, and so is y before it is weighted. Both sums: )" +
                  std::string(ops::half_sum_contract) + std::string(ops::trtllm_moe_contract);
-  all.contract_version = 2;
+  all.contract_version = 3;
   all.prepare = ops::Functions::prepared({"gemm1_weights", "gemm2_weights"});
   all.mistakes.push_back(
       {"read-unshuffled", "shuffled weights are read row by row", ops::Functions::golden<ops::MoeMistake::read_unshuffled>});

@@ -79,6 +79,7 @@ std::unique_ptr<Op> op_trtllm_fp4_block_scale_moe() {
 then times output1_scale_gate_scalar (gate), output1_scale_scalar (up), output2_scale_scalar (y), each rounded to fp32. h is quantized: of
 each 16 s = e4m3(amax / 6), e2m1(h / s). y is rounded to bf16 before it is weighted. That h is quantized from fp32 is a model of closed
 code.)" + std::string(ops::trtllm_moe_contract);
+  all.contract_version = 2;
   all.prepare = ops::Functions::prepared({"gemm1_weights", "gemm1_weights_scale", "gemm2_weights", "gemm2_weights_scale"});
   all.make_inputs = ops::make_inputs;
   all.check = ops::check;

@@ -33,6 +33,7 @@ B200's fp8 unit, as deep_gemm's fp8_gemm_nt has them, and 128 units of 2^-24 in 
 products' kernel keeps it in fp8), and so is h: of each 128 s = max(amax / 448, 2^-126), e4m3(x / s), saturating. y is rounded to bf16
 before it is weighted. The quantization of [u; g] lies in closed code: a model.)" +
                  std::string(ops::trtllm_moe_contract);
+  all.contract_version = 2;
   all.prepare = ops::Functions::prepared({"gemm1_weights", "gemm1_weights_scale", "gemm2_weights", "gemm2_weights_scale"});
   all.make_inputs = ops::make_inputs;
   all.mistakes.push_back({"next-experts-scales", "weights are multiplied with the scales of the expert behind theirs",

@@ -59,6 +59,7 @@ output1_scales_gate_scalar (gate), output1_scales_scalar (up), output2_scales_sc
 use_routing_scales_on_input gate and up times the weight, which results are then not multiplied by. h becomes e4m3(h), saturating at 448.
 y is rounded to bf16 before it is weighted.)" +
                  std::string(ops::trtllm_moe_contract);
+  all.contract_version = 2;
   all.prepare = ops::Functions::prepared({"gemm1_weights", "gemm2_weights"});
   all.make_inputs = ops::make_inputs;
   all.check = ops::check;

@@ -106,6 +106,7 @@ class GoldenMoe {
         output_(moe.output, reference, "output"),
         results_(moe.results, reference, "gemm2_output"),
         plain_(mistake == MoeMistake::read_unshuffled),
+        results_are_open_(has_open_routes(moe)),
         halves_(halves_of(moe, mistake == MoeMistake::gate_and_up_swapped, !plain_)),
         columns_(stored_rows(moe.second)) {
     if (plain_)
@@ -235,7 +236,7 @@ class GoldenMoe {
 
   void put(std::int64_t pair, std::int64_t place, std::int64_t h, const Bounded& y, float bias) {
     const Bounded weight = moe_.weighted_input ? Bounded{1.0} : weight_of(moe_, pair);
-    if (moe_.results.defined()) results_.put(place * moe_.hidden() + h, y);
+    if (moe_.results.defined()) results_.put(place * moe_.hidden() + h, {y.exact, y.slack, y.open || results_are_open_});
     if (!moe_.output.defined()) return;
     const auto round = [&](const Bounded& x) {
       const Bounded rounded = moe_.like_reference || moe_.scheme.results == DType::f32 ? x : rounded_to(moe_.scheme.results, x);
@@ -268,7 +269,7 @@ class GoldenMoe {
   MoeMistake mistake_;
   bool judged_;
   GoldenOutput output_, results_;
-  bool plain_;
+  bool plain_, results_are_open_;
   Halves halves_;
   std::vector<std::int64_t> columns_;
   std::vector<Combined> sums_;
