@@ -183,6 +183,17 @@ TEST(FlashMlaFp8, AScaleThatIsFlushedMakesNanOfKeysThatAreNotThereWhichIsAKnownD
   EXPECT_EQ(oracle::judge(op.op(), a, wrong, {}).outcome, oracle::Outcome::fail);
 }
 
+TEST(FlashMlaFp8, NanOfATokenThatIsHiddenShowsWhichIsAKnownDefect) {
+  const NamedOp op{"flash_mla_with_kvcache"};
+  Arguments a = in_fp8({64});
+  const Tensor cache = a.find("k_cache")->clone();
+  for (std::int64_t page = 0; page < cache.size(0); ++page) quant::set(cache, (page * 64 + 63) * 576 + 5, std::nan(""));
+  a.set("k_cache", cache);
+  const oracle::NamedTensors outputs = op.outputs(a, in_mode(Mode::hopper));
+  EXPECT_TRUE(std::isnan(quant::get(outputs[0].second, 5))) << "of the first query, who does not see the last token";
+  EXPECT_EQ(oracle::judge(op.op(), a, outputs, {}).outcome, oracle::Outcome::known_defect);
+}
+
 TEST(FlashMlaFp8, ScalesWithoutE4m3AreErrors) {
   Arguments a = Decode::of(DType::bf16, 1, 2, {70}).arguments();
   a.set("descale_q", tensor_of(DType::f32, {1}, {1.0}));
