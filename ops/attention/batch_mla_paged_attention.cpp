@@ -231,7 +231,7 @@ that fall, lengths beyond the pages, pages out of range, e4m3 without its scales
 scale rounded to bf16, or where each 128 columns of a token have one that scale as it is; keys and values alike. The cutlass backend is not taken, which
 takes no scale at all. Hopper mode has the order of FlashInfer's fa2 kernel as of 2026-08-22 (ops/softmax/flashinfer/paged_mla_fa2.h) with backend=fa2, as planned for 132 multiprocessors: own keys that
 it loses are lost there, and NaN codes of e4m3 are 480. Releases up to 0.6.18 give other bits in rows that see no token, or none whose q . k is above -5e4.)",
-      .contract_version = 3,
+      .contract_version = 4,
       .golden = ops::golden,
       .fast = ops::fast,
       .hopper = ops::hopper,
@@ -257,6 +257,7 @@ it loses are lost there, and NaN codes of e4m3 are 480. Releases up to 0.6.18 gi
                    {"extent-of-first-query", "every query of a request sees what its first query does", ops::golden_as_first}},
       .cases = {"T=5 N=4 pages=24 P=16 B=2 n=20 --attr causal=true --attr sm_scale=0.1352337788608801 --attr return_lse=true",
                 "T=3 N=2 pages=60 P=1 B=3 n=50 --attr sm_scale=0.0721687836 --dtype q_nope=f16",
+                "T=5 N=3 pages=12 P=16 B=2 n=10 --attr causal=true --attr sm_scale=0.07 --attr return_lse=true --attr backend=fa2",
                 "T=2 N=3 pages=2 P=16 B=1 n=2 --attr sm_scale=0.0721687836 --attr return_lse=true --attr return_lse_base_on_e=true",
                 // NOLINTNEXTLINE(bugprone-suspicious-missing-comma)
                 "T=4 N=3 pages=6 P=16 B=2 n=4 --attr causal=true --attr sm_scale=0.02 --attr ckv_scale=0.3 --attr kpe_scale=0.7 --dtype "

@@ -206,7 +206,7 @@ requests of more queries than keys, and windows of calls that are not causal who
 is above -5e4. Here errors: offsets that
 fall or lead outside, a scale that is not positive. Caps: tanh by the approximate instruction, which moves a capped score by up to
 2^-11 of the cap. A sink is exp of its number, in fp32, in the sum of the weights and in lse; lse is open where a sink is more than 126 ln 2 above every score, so that its weight about the largest leaves fp32. Positions and e4m3 are not taken.)",
-      .contract_version = 3,
+      .contract_version = 4,
       .golden = ops::golden<ops::CausalMask::right>,
       .fast = ops::fast,
       .hopper = ops::hopper,
@@ -250,7 +250,8 @@ fall or lead outside, a scale that is not positive. Caps: tanh by the approximat
            "Tq=6 Tk=40 N=3 Nk=1 D=64 Dv=64 B=3 --attr sm_scale=0.125",
            "Tq=5 Tk=70 N=4 Nk=2 D=128 Dv=128 B=2 --attr causal=true --attr window_left=9 --attr return_lse=true",
            "Tq=4 Tk=30 N=4 Nk=1 D=64 Dv=64 B=2 --attr causal=true --with sinks --attr return_lse=true --attr return_lse_base_on_e=true",
-           "Tq=4 Tk=30 N=2 Nk=2 D=128 Dv=128 B=2 --attr logits_soft_cap=2 --attr sm_scale=0.3 --attr return_lse=true"},
+           "Tq=4 Tk=30 N=2 Nk=2 D=128 Dv=128 B=2 --attr logits_soft_cap=2 --attr sm_scale=0.3 --attr return_lse=true",
+           "Tq=6 Tk=90 N=4 Nk=2 D=64 Dv=64 B=2 --attr causal=true --attr backend=fa2 --attr fixed_split_size=16 --attr return_lse=true"},
       .bench_cases = {"Tq=1024 Tk=1024 N=16 Nk=16 D=192 Dv=128 B=1 --attr causal=true --attr sm_scale=0.1352337788608801",
                       "Tq=1024 Tk=1024 N=16 Nk=4 D=128 Dv=128 B=1 --attr causal=true --attr window_left=255",
                       "Tq=1024 Tk=1024 N=16 Nk=4 D=128 Dv=128 B=1 --attr causal=true --attr logits_soft_cap=30",

@@ -44,6 +44,54 @@ TEST(RaggedPrefill, LengthsAtTheEdgesOfTilesAreWithinTheBudgetInEveryMode) {
     }
 }
 
+Arguments by_fa2(Arguments a, double window = -1, double cap = 0, double split = 0) {
+  a.set_attr("backend", "fa2");
+  if (window >= 0) a.set_attr("window_left", static_cast<std::int64_t>(window));
+  if (cap > 0) a.set_attr("logits_soft_cap", cap);
+  if (split > 0) a.set_attr("fixed_split_size", static_cast<std::int64_t>(split));
+  return a;
+}
+
+TEST(RaggedPrefill, Fa2IsWithinTheBudgetAtTheEdgesOfItsTilesWithWindowsCapsAndSinks) {
+  for (const std::int64_t width : {64, 128, 192, 256})
+    for (const bool causal : {false, true})
+      for (const double cap : {0.0, 2.0}) {
+        // Blocks of 128 or 64 rows, then of 16.
+        for (const auto& queries : {std::vector<std::int32_t>{1, 0, 65, 127, 3}, {1, 0, 7, 2, 3}}) {
+          Arguments a = prefill(queries, {1, 5, 193, 127, 16}, width, causal, width == 64 ? DType::f16 : DType::bf16);
+          EXPECT_EQ(op.failing(by_fa2(a, -1, cap), op.outputs(by_fa2(a, -1, cap), in_mode(Mode::hopper))), 0) << width;
+          if (!causal) continue;  // whose windows lose keys of splits
+          a.set("sinks", filled(DType::f32, {4}, 1.25));
+          EXPECT_EQ(op.failing(by_fa2(a, 33, cap), op.outputs(by_fa2(a, 33, cap), in_mode(Mode::hopper))), 0) << width;
+        }
+      }
+}
+
+TEST(RaggedPrefill, Fa2MayRoundWhatGroupsOfThreadsHaveOfManySplits) {
+  // 9 splits for 4 groups; scores of some size, so that few keys make a row and roundings do not cancel.
+  Arguments a = by_fa2(prefill({300}, {129}, 256, false), -1, 0, 16);
+  a.set_attr("sm_scale", 0.3);
+  const auto outputs = op.outputs(a, in_mode(Mode::hopper));
+  EXPECT_EQ(op.failing(a, outputs), 0);
+  a.set_attr("fixed_split_size", std::int64_t{1} << 20);
+  EXPECT_FALSE(same_bits(outputs[0].second, op.outputs(a, in_mode(Mode::hopper))[0].second));
+}
+
+TEST(RaggedPrefill, Fa2DoesNotMaskWholeTilesOfRequestsOfMoreQueriesThanKeys) {
+  // Counts of keys below 0 wrap around: the first query sees all keys of the first tile, as the kernel has it.
+  const Arguments a = by_fa2(prefill({200}, {130}, 64, true));
+  EXPECT_FALSE(same_bits(op.outputs(a, in_mode(Mode::hopper))[0].second.slice(0, 0, 1), filled(DType::bf16, {1, 4, 64}, 0)));
+  EXPECT_TRUE(same_bits(op.outputs(a, in_mode(Mode::golden))[0].second.slice(0, 0, 1), filled(DType::bf16, {1, 4, 64}, 0)));
+}
+
+TEST(RaggedPrefill, Fa2HasNoNaturalLogarithmsInHopperMode) {
+  Arguments a = by_fa2(prefill({2}, {3}, 64, false));
+  a.set_attr("return_lse_base_on_e", true);
+  EXPECT_NE(
+      message_in([&] { op.outputs(a, in_mode(Mode::hopper)); }).find("batch_prefill_with_ragged_kv_cache: return_lse_base_on_e is true"),
+      std::string::npos);
+}
+
 TEST(RaggedPrefill, AQueryThatSeesNoKeyGivesZerosAndMinusInfinity) {
   const Arguments a = prefill({6}, {4}, 192, true);
   for (const Mode mode : all_modes) {
