@@ -38,9 +38,12 @@ def version(package: str) -> str:
 
 def install(*packages: str) -> None:
     """Makes `import sgl_kernel`, `import flashinfer.decode` and the like find the oracle, and where torch is there defines torch.ops.sgl_kernel, and for
-    vllm torch.ops._C, _moe_C and _C_cache_ops.
+    vllm torch.ops._C, _moe_C and _C_cache_ops. "trtllm" is TensorRT-LLM's operators alone, torch.ops.trtllm and tensorrt_llm.
     A package that is already imported is left alone, and refused."""
     for name in packages or PACKAGES:
+        if name == "trtllm":
+            importlib.import_module("dodona.compat.trtllm").define()
+            continue
         package = _package(name)
         package.install(importlib.import_module(f"dodona.compat.{name}"))
         if package.record.schemas and importlib.util.find_spec("torch") is not None:

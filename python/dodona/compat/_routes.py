@@ -209,28 +209,46 @@ def trtllm_gen_routing(
     return _placed(ids.astype(np.int64), weights, local_expert_offset, local, experts, tile_tokens_dim, bare(routing_logits))
 
 
-def _placed(ids: np.ndarray, weights: np.ndarray, offset: int, local: int, experts: int, tile: int, model: Any) -> TrtllmGenRoutingResult:
-    tokens, top_k = ids.shape
-    own = ids.reshape(-1) - offset
+class PlacedRows(NamedTuple):
+    """Where rows stand when each of a rank's experts has whole tiles of them, in int32; -1 of another rank's, and where nothing stands."""
+
+    here: np.ndarray  # whether an expanded index is an expert's of this rank
+    at: np.ndarray  # expanded index -> row
+    expanded: np.ndarray  # row -> expanded index
+    of_tile: np.ndarray  # tile -> expert
+    limits: np.ndarray  # tile -> end of its rows
+    total: np.ndarray  # rows of whole tiles
+    used: np.ndarray  # tiles
+
+
+def placed_rows(ids: np.ndarray, offset: int, local: int, room: int, tile: int) -> PlacedRows:
+    """Of experts [tokens, k] those from `offset` on, `local` of them, in `room` tiles of so many rows; an expert's rows are in the tokens' order."""
+    own = ids.reshape(-1).astype(np.int64) - offset
     here = (own >= 0) & (own < local)
     order = np.flatnonzero(here)[np.argsort(own[here], kind="stable")]
     counts = np.bincount(own[here], minlength=local)
     tiles = -(-counts // tile)
     begins, firsts = np.concatenate([[0], np.cumsum(tiles) * tile]), np.concatenate([[0], np.cumsum(counts)])
-    at = np.full(tokens * top_k, -1, np.int32)
+    at = np.full(ids.size, -1, np.int32)
     at[order] = begins[own[order]] + np.arange(len(order)) - firsts[own[order]]
-    room = _max_num_ctas_in_batch_dim(tokens, top_k, experts, tile)
-    of_row, of_tile, limits = np.full(room * tile, -1, np.int32), np.full(room, -1, np.int32), np.full(room, -1, np.int32)
-    of_row[at[order]] = order // top_k
+    expanded, of_tile, limits = np.full(room * tile, -1, np.int32), np.full(room, -1, np.int32), np.full(room, -1, np.int32)
+    expanded[at[order]] = order
     used = int(tiles.sum())
     of_tile[:used] = np.repeat(np.arange(local), tiles)
     limits[:used] = np.minimum((np.arange(used) + 1) * tile, (begins[:-1] + counts)[of_tile[:used]])
+    return PlacedRows(here, at, expanded, of_tile, limits, np.array([begins[-1]], np.int32), np.array([used], np.int32))
+
+
+def _placed(ids: np.ndarray, weights: np.ndarray, offset: int, local: int, experts: int, tile: int, model: Any) -> TrtllmGenRoutingResult:
+    tokens, top_k = ids.shape
+    rows = placed_rows(ids, offset, local, _max_num_ctas_in_batch_dim(tokens, top_k, experts, tile), tile)
     given = lambda array: as_given(np.ascontiguousarray(array, np.int32), model)
     words = rounded(np.ascontiguousarray(weights, np.float32), "bf16").view(np.uint16)
     return TrtllmGenRoutingResult(
-        given(np.where(here, ids.reshape(-1), -1).reshape(tokens, top_k)),
+        given(np.where(rows.here, ids.reshape(-1), -1).reshape(tokens, top_k)),
         like_torch(words, "bf16", model) if is_torch(model) else words.view(numpy_dtype("bf16")),
-        given([begins[-1]]), given(at.reshape(tokens, top_k)), given(of_row), given(of_tile), given(limits), given([used]),
+        given(rows.total), given(rows.at.reshape(tokens, top_k)), given(np.where(rows.expanded < 0, -1, rows.expanded // top_k)), given(rows.of_tile),
+        given(rows.limits), given(rows.used),
     )  # fmt: skip
 
 

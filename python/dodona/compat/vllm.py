@@ -4,7 +4,7 @@ and compat.install("vllm") makes a package of it where vLLM is not."""
 from __future__ import annotations
 
 from ._adapt import Op
-from ._hooks import quantized, vllm_routers
+from ._hooks import quantized, vllm_experts, vllm_fused_quant, vllm_routers, vllm_sparse
 from ._hooks import vllm as hooks
 from ._packages import Package, in_place_of
 
@@ -32,7 +32,7 @@ FUNCTIONS = {
         makes=("s_a", "s_b", "s_merged"),
         around=hooks.merged,
     ),
-    "moe_align_block_size": Op(makes=("cumsum_buffer", "pad_sorted_token_ids"), around=hooks.aligned),
+    "moe_align_block_size": Op(takes=("expert_map",), makes=("cumsum_buffer", "pad_sorted_token_ids"), around=hooks.aligned),
     "moe_sum": Op(names={"input": "input_tensor", "output": "output_tensor"}),
     "rms_norm": Op("rmsnorm", names={"epsilon": "eps"}, makes=("kernel", "weight_order"), beside=ROUNDED, before=hooks.order_of_norm("rms_norm")),
     "rotary_embedding": Op(),
@@ -44,12 +44,16 @@ FUNCTIONS = {
     "topk_softmax": Op(takes=("token_expert_indices", "e_score_correction_bias"), around=hooks.chosen),
 }  # fmt: skip
 
+OWN = (
+    *hooks.COPIES, *vllm_routers.ROUTERS, *vllm_sparse.SPARSE, *vllm_fused_quant.QUANTIZED, *vllm_experts.EXPERTS, hooks.scaled_fp8_quant, hooks.cutlass_scaled_mm,
+)  # fmt: skip
+
 PACKAGE = Package(
     "vllm",
     FUNCTIONS,
     torch_lines={},
     own={
-        **{f"vllm._custom_ops.{made.__name__}": made for made in (*hooks.COPIES, *vllm_routers.ROUTERS, hooks.scaled_fp8_quant, hooks.cutlass_scaled_mm)},
+        **{f"vllm._custom_ops.{made.__name__}": made for made in OWN},
         **{f"vllm._custom_ops.{name}": made for name, made in hooks.ASKED.items()},
         "vllm.model_executor.layers.quantization.utils.fp8_utils.per_token_group_quant_fp8": hooks.per_token_group_quant_fp8,
     },

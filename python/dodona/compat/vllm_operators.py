@@ -7,6 +7,7 @@ from __future__ import annotations
 from typing import Any, Callable
 
 from .._ops import function
+from . import _operators as operators
 from . import vllm
 from ._adapt import NotOffered, refuse
 
@@ -94,11 +95,124 @@ def _moe_sum(input, output, topk_ids=None, expert_map=None):  # type: ignore[no-
 
 
 def _align(topk_ids, num_experts, block_size, sorted_token_ids, experts_ids, num_tokens_post_pad, maybe_expert_map=None):  # type: ignore[no-untyped-def]
-    _none("moe_align_block_size", maybe_expert_map=maybe_expert_map)
-    _custom("moe_align_block_size")(topk_ids, num_experts, block_size, sorted_token_ids, experts_ids, num_tokens_post_pad)
+    _custom("moe_align_block_size")(topk_ids, num_experts, block_size, sorted_token_ids, experts_ids, num_tokens_post_pad, maybe_expert_map)
+
+
+def _group_quant_packed(input, output_q, output_s_packed, group_size, eps, low, high):  # type: ignore[no-untyped-def]
+    """Exponents in words of four, columns first; rows behind those of the input, and words behind them, are zeros."""
+    import torch
+
+    name = "per_token_group_fp8_quant_packed"
+    rows, columns = input.numel() // max(input.shape[-1], 1), input.shape[-1]
+    words, high_rows = -(-columns // max(group_size, 1) // 4), (rows + 3) // 4 * 4
+    if output_s_packed.dtype != torch.int32 or tuple(output_s_packed.shape) != (rows, words) or output_s_packed.stride()[::-1] != (high_rows, 1):
+        text = f"is {output_s_packed.dtype} {list(output_s_packed.shape)} of strides {list(output_s_packed.stride())}, expected int32 {[rows, words]} of strides {[1, high_rows]}"
+        raise refuse(name, text, argument="output_s_packed", code="bad_shape")
+    if output_q.dim() != 2 or output_q.shape[0] < rows or output_q.shape[1] != columns:
+        raise refuse(name, f"has shape {list(output_q.shape)}, expected {rows} rows of {columns} at least", argument="output_q", code="bad_shape")
+    quantize = vllm.PACKAGE.attribute("vllm.model_executor.layers.quantization.utils.fp8_utils", "per_token_group_quant_fp8")
+    codes, scales = quantize(input.reshape(rows, columns), group_size, eps, use_ue8m0=True)
+    exponents = torch.nn.functional.pad(scales.view(torch.int32) >> 23, (0, words * 4 - scales.shape[1])).view(rows, words, 4).to(torch.uint8)
+    output_q.view(torch.uint8).zero_()
+    output_q[:rows].view(torch.uint8).copy_(codes.view(torch.uint8))
+    torch.as_strided(output_s_packed, (rows + (words - 1) * high_rows,), (1,)).zero_()
+    output_s_packed.copy_(exponents.contiguous().view(torch.int32).squeeze(-1))
+
+
+def _rows_largest(logits, lengths, output, workspace, k, max_seq_len):  # type: ignore[no-untyped-def]
+    from ._row_topk import of_lengths
+
+    of_lengths("persistent_topk", logits, lengths, output, lengths.shape[1] if lengths.dim() == 2 else 1, k)
+
+
+def _norm_quant(result, input, weight, scale, epsilon):  # type: ignore[no-untyped-def]
+    import torch
+
+    normed = torch.empty_like(input)
+    _custom("rms_norm")(normed, input, weight, epsilon)
+    _written("scaled_fp8_quant", 0)(result, normed.view(-1, normed.shape[-1]), scale)
+
+
+def _added_norm_quant(result, input, residual, weight, scale, epsilon):  # type: ignore[no-untyped-def]
+    """The residual becomes the sum; the input stays."""
+    normed = input.clone()
+    _custom("fused_add_rms_norm")(normed, residual, weight, epsilon)
+    _written("scaled_fp8_quant", 0)(result, normed.view(-1, normed.shape[-1]), scale)
+
+
+def _gate_quant(result, input, scale):  # type: ignore[no-untyped-def]
+    import torch
+
+    gated = torch.empty(*input.shape[:-1], input.shape[-1] // 2, dtype=input.dtype)
+    _gate("silu_and_mul")(gated, input)
+    _written("scaled_fp8_quant", 0)(result, gated.view(-1, gated.shape[-1]), scale)
+
+
+def _clamped_gate(out, input, limit, alpha=1.0, beta=0.0):  # type: ignore[no-untyped-def]
+    from ._hooks.vllm_fused_quant import silu_and_mul_with_clamp
+
+    silu_and_mul_with_clamp(out, input, limit, alpha, beta)
+
+
+def _block_quantized(name: str, *sources: Any) -> Callable[..., None]:
+    """A function that makes codes and scales, for an operator that writes its first argument and, where the function has None, another one."""
+
+    def run(*args: Any) -> None:
+        given = [args[source] if isinstance(source, int) else source(args) for source in sources if not isinstance(source, int) or source < len(args)]
+        codes, scales = _custom(name)(*given)
+        target = next(value for place, value in enumerate(args) if place and place not in sources and hasattr(value, "shape"))
+        args[0].view(codes.dtype).copy_(codes.reshape(args[0].shape))
+        target.copy_(scales.reshape(target.shape) if target.shape != scales.shape[::-1] or target.shape == scales.shape else scales.t())
+
+    return run
+
+
+def _kind(args: tuple) -> Any:
+    return args[0].dtype
+
+
+def _permute(
+    input, topk_ids, token_expert_indices, expert_map, n_expert, n_local_expert, topk, permuted_input, expert_first_token_offset, inv_permuted_idx, permuted_idx
+):  # type: ignore[no-untyped-def]  # fmt: skip
+    """Rows of one expert behind another, in the tokens' order; those of no expert of this rank behind all, and the inverse counts them too."""
+    import torch
+
+    name = "moe_permute"
+    tokens = input.shape[0]
+    if tuple(topk_ids.shape) != (tokens, topk) or topk_ids.dtype != torch.int32:
+        raise refuse(name, f"is {topk_ids.dtype} {list(topk_ids.shape)}, expected int32 {[tokens, topk]}", argument="topk_ids", code="bad_shape")
+    ids = topk_ids.long().flatten()
+    if expert_map is not None:
+        known = (ids >= 0) & (ids < n_expert)
+        ids = torch.where(known, expert_map.long()[ids.clamp(0, n_expert - 1)], -1)
+    ids = torch.where((ids >= 0) & (ids < n_local_expert), ids, n_local_expert)
+    order = torch.sort(ids, stable=True).indices
+    counts = torch.bincount(ids, minlength=n_local_expert + 1)[:n_local_expert]
+    expert_first_token_offset.copy_(torch.cat([counts.new_zeros(1), counts.cumsum(0)]))
+    own = int(counts.sum())
+    permuted_input.view(torch.uint8)[:own] = input.view(torch.uint8)[order[:own] // topk]
+    inverse = torch.empty_like(order)
+    inverse[order] = torch.arange(len(order))
+    inv_permuted_idx.copy_(inverse.reshape(inv_permuted_idx.shape))
+    permuted_idx[:own] = order[:own].to(permuted_idx.dtype)
+
+
+def _unpermute(permuted_hidden_states, topk_weights, inv_permuted_idx, expert_first_token_offset, topk, hidden_states):  # type: ignore[no-untyped-def]
+    """fp32 sums over a token's choices of weight times row; rows behind the last expert's add nothing."""
+    import torch
+
+    at, own = inv_permuted_idx.long().reshape(-1, topk), permuted_hidden_states.shape[0]
+    if expert_first_token_offset is not None:
+        own = int(expert_first_token_offset[-1])
+    sums = torch.zeros(hidden_states.shape)
+    for choice in range(topk):
+        there = (at[:, choice] >= 0) & (at[:, choice] < own)
+        sums[there] += topk_weights[there, choice, None].float() * permuted_hidden_states[at[there, choice]].float()
+    hidden_states.copy_(sums)
 
 
 NORM, QUANT = "Tensor input, Tensor weight, float epsilon", "Tensor! result, Tensor input"
+ROWS = "Tensor! indices, int numRows, int stride0, int stride1, int topK"
 OPERATORS: dict[str, tuple[tuple[str, Callable[..., Any]], ...]] = {
     "_C": (
         ("silu_and_mul(Tensor! out, Tensor input) -> ()", _gate("silu_and_mul")),
@@ -133,6 +247,39 @@ OPERATORS: dict[str, tuple[tuple[str, Callable[..., Any]], ...]] = {
         ("cutlass_scaled_fp4_mm(Tensor! out, Tensor a, Tensor b, Tensor block_scale_a, Tensor block_scale_b, Tensor alpha) -> ()", _fp4_mm),
         ("awq_dequantize(Tensor _kernel, Tensor _scaling_factors, Tensor _zeros, SymInt split_k_iters, int thx, int thy) -> Tensor", _custom("awq_dequantize")),
         ("fp32_router_gemm(Tensor! output, Tensor mat_a, Tensor mat_b) -> ()", _written("fp32_router_gemm", 0)),
+        (
+            "per_token_group_fp8_quant_packed(Tensor input, Tensor! output_q, Tensor! output_s_packed, int group_size, float eps, float fp8_min, "
+            "float fp8_max) -> ()",
+            _group_quant_packed,
+        ),
+        (f"top_k_per_row_prefill(Tensor logits, Tensor rowStarts, Tensor rowEnds, {ROWS}) -> ()", _custom("top_k_per_row_prefill")),
+        (f"top_k_per_row_decode(Tensor logits, int next_n, Tensor seq_lens, {ROWS}) -> ()", _custom("top_k_per_row_decode")),
+        *(
+            (f"{name}(Tensor logits, Tensor lengths, Tensor! output, Tensor workspace, int k, int max_seq_len) -> ()", _rows_largest)
+            for name in ("persistent_topk", "cooperative_topk")
+        ),
+        ("rms_norm_static_fp8_quant(Tensor! result, Tensor input, Tensor weight, Tensor scale, float epsilon) -> ()", _norm_quant),
+        (
+            "fused_add_rms_norm_static_fp8_quant(Tensor! result, Tensor input, Tensor! residual, Tensor weight, Tensor scale, float epsilon) -> ()",
+            _added_norm_quant,
+        ),
+        (
+            "silu_and_mul_per_block_quant(Tensor! out, Tensor input, Tensor! scales, int group_size, Tensor? scale_ub=None, "
+            "bool is_scale_transposed=False) -> ()",
+            _block_quantized("silu_and_mul_per_block_quant", 1, 3, _kind, 4),
+        ),
+        (
+            "rms_norm_dynamic_per_token_quant(Tensor! result, Tensor input, Tensor weight, Tensor! scale, float epsilon, Tensor? scale_ub, "
+            "Tensor!? residual) -> ()",
+            _block_quantized("rms_norm_dynamic_per_token_quant", 1, 2, 4, _kind, 5, 6),
+        ),
+        (
+            "rms_norm_per_block_quant(Tensor! result, Tensor input, Tensor weight, Tensor! scale, float epsilon, Tensor? scale_ub, Tensor!? residual, "
+            "int group_size, bool is_scale_transposed) -> ()",
+            _block_quantized("rms_norm_per_block_quant", 1, 2, 4, _kind, lambda args: [1, args[7]], 5, 6),
+        ),
+        ("silu_and_mul_quant(Tensor! result, Tensor input, Tensor scale) -> ()", _gate_quant),
+        ("silu_and_mul_with_clamp(Tensor! out, Tensor input, float limit, float alpha=1.0, float beta=0.0) -> ()", _clamped_gate),
         *((f"{name}(int cuda_device_capability) -> bool", _custom(name)) for name in vllm.hooks.ASKED if name.startswith("cutlass_scaled_mm_supports")),
     ),
     "_moe_C": (
@@ -158,6 +305,27 @@ OPERATORS: dict[str, tuple[tuple[str, Callable[..., Any]], ...]] = {
             _custom("grouped_topk"),
         ),
         ("shuffle_rows(Tensor input_tensor, Tensor dst2src_map, Tensor! output_tensor) -> ()", _written("shuffle_rows", 2)),
+        (
+            "batched_moe_align_block_size(int max_tokens_per_batch, int block_size, Tensor expert_num_tokens, Tensor! sorted_token_ids, Tensor! experts_ids, "
+            "Tensor! num_tokens_post_pad) -> ()",
+            _custom("batched_moe_align_block_size"),
+        ),
+        (
+            "topk_softplus_sqrt(Tensor! topk_weights, Tensor! topk_indices, Tensor! token_expert_indices, Tensor gating_output, bool renormalize, "
+            "float routed_scaling_factor, Tensor? bias=None, Tensor? input_ids=None, Tensor? tid2eid=None, Tensor? is_padding=None) -> ()",
+            _custom("topk_hash_softplus_sqrt"),
+        ),
+        (
+            "moe_permute(Tensor input, Tensor topk_ids, Tensor token_expert_indices, Tensor? expert_map, int n_expert, int n_local_expert, int topk, "
+            "Tensor! permuted_input, Tensor! expert_first_token_offset, Tensor! inv_permuted_idx, Tensor! permuted_idx) -> ()",
+            _permute,
+        ),
+        (
+            "moe_unpermute(Tensor permuted_hidden_states, Tensor topk_weights, Tensor inv_permuted_idx, Tensor? expert_first_token_offset, int topk, "
+            "Tensor! hidden_states) -> ()",
+            _unpermute,
+        ),
+        ("moe_permute_unpermute_supported() -> bool", lambda: True),
     ),
     "_C_cache_ops": (
         (
@@ -179,6 +347,24 @@ OPERATORS: dict[str, tuple[tuple[str, Callable[..., Any]], ...]] = {
             _custom("reshape_and_cache_flash"),
         ),
         ("concat_mla_q(Tensor ql_nope, Tensor q_pe, Tensor! q_out) -> ()", _custom("concat_mla_q")),
+        (
+            "cp_gather_and_upconvert_fp8_kv_cache(Tensor src_cache, Tensor! dst, Tensor block_table, Tensor workspace_starts, int batch_size, "
+            "Tensor? seq_starts=None) -> ()",
+            _custom("cp_gather_and_upconvert_fp8_kv_cache"),
+        ),
+        (
+            "indexer_k_quant_and_cache(Tensor k, Tensor! kv_cache, Tensor slot_mapping, int quant_block_size, str kv_cache_dtype) -> ()",
+            _custom("indexer_k_quant_and_cache"),
+        ),
+        (
+            "cp_gather_indexer_k_quant_cache(Tensor kv_cache, Tensor! dst_k, Tensor! dst_scale, Tensor block_table, Tensor cu_seq_lens) -> ()",
+            _custom("cp_gather_indexer_k_quant_cache"),
+        ),
+        (
+            "concat_and_cache_mla_rope_fused(Tensor positions, Tensor! q_pe, Tensor! k_pe, Tensor kv_c, Tensor cos_sin_cache, bool is_neox, "
+            "Tensor slot_mapping, Tensor! kv_cache, str kv_cache_dtype, Tensor kv_cache_scale) -> ()",
+            _custom("concat_and_cache_mla_rope_fused"),
+        ),
     ),
 }
 
@@ -198,25 +384,16 @@ def _absent(name: str) -> Callable[..., None]:
     return run
 
 
-_libraries: dict[str, Any] = {}  # torch forgets the operators of a library that nobody holds
+def _listed() -> dict[str, list[tuple[str, Callable[..., Any]]]]:
+    missing = [(schema, _absent(operators.name_of(schema))) for schema in ABSENT]
+    return {space: [*listed, *(missing if space == "_C" else [])] for space, listed in OPERATORS.items()}
 
 
 def names() -> list[str]:
     """The operators that are here, as torch.ops has them."""
-    return sorted(f"{space}.{schema.partition('(')[0]}" for space, listed in OPERATORS.items() for schema, _ in listed)
+    return operators.names(OPERATORS)
 
 
 def define() -> None:
     """Once in a process; an operator that is registered already is left alone."""
-    import torch
-
-    for space, listed in OPERATORS.items():
-        if space in _libraries:
-            continue
-        library = _libraries[space] = torch.library.Library(space, "FRAGMENT")
-        missing = [(schema, _absent(schema.partition("(")[0])) for schema in ABSENT] if space == "_C" else []
-        for schema, run in (*listed, *missing):
-            name = schema.partition("(")[0]
-            if not hasattr(getattr(torch.ops, space), name):
-                library.define(schema)
-                library.impl(name, run, "CompositeExplicitAutograd")
+    operators.define(_listed())

@@ -11,7 +11,7 @@ from ..._arrays import is_torch
 from ..._ops import function
 from .._adapt import Call, NotOffered, refuse
 from .._layouts import as_given, codes_of, get_shuffle_matrix_a_row_indices, scales_of
-from .arrays import Run, as_f32, bare, bytes_as, dense, last_stride, like, not_writable
+from .arrays import Run, as_f32, bare, bytes_as, dense, joined, last_stride, like, not_writable
 
 
 def rows(call: Call) -> None:
@@ -193,6 +193,29 @@ def with_padding(blocks: int) -> int:
     return -(-blocks // 4) * 4
 
 
+def run_once(run: Run, call: Call) -> Any:
+    return run(call)
+
+
+def _is_scale_of_rows(call: Call) -> bool:
+    """A global scale for each row, of more rows than one."""
+    count, rows = int(np.prod(tuple(getattr(bare(call["global_scale"]), "shape", ())))), call["input"].shape[0]
+    if count > 1 and count != rows:
+        raise refuse("fp4_quantize", f"has {count} numbers, expected 1 or one for each of {rows} rows", argument="global_scale", code="bad_shape")
+    return count > 1
+
+
+def _row_by_row(run: Run, call: Call) -> Any:
+    """A block's codes and scale hang of its row's global scale alone: rows one after another, and their scales put in tiles where those are asked for."""
+    tiles, name = call["is_sf_swizzled_layout"], "fp4_quantize"
+    if call["is_sf_8x4_layout"]:
+        raise refuse(name, "is True beside scales of rows, offered is False", kind=NotOffered, code="unsupported", argument="is_sf_8x4_layout")
+    scales = bare(call["global_scale"]).reshape(-1)
+    made = [run({**call, "input": call["input"][at : at + 1], "global_scale": scales[at : at + 1], "is_sf_swizzled_layout": False}) for at in range(len(scales))]
+    codes, of_rows = (joined([bare(bytes_as(bare(part[i]), "u8")) for part in made], 0) for i in (0, 1))
+    return codes, function("nvfp4_block_scale_interleave")(of_rows) if tiles else of_rows
+
+
 def fp4_rows(run: Run, call: Call) -> Any:
     """Any leading dimensions, columns first too; scales come as bytes, in rows as long as there are blocks, those of tiles filled up to four."""
     value = call["input"]
@@ -209,7 +232,7 @@ def fp4_rows(run: Run, call: Call) -> Any:
     call["input"] = value.reshape(-1, columns)
     if call["global_scale"] is None and not call["sf_use_ue8m0"]:
         call["global_scale"] = as_f32(value.new_ones(1)) if is_torch(value) else np.ones(1, np.float32)
-    codes, scales = run(call)
+    codes, scales = (_row_by_row if _is_scale_of_rows(call) else run_once)(run, call)
     scales = bare(bytes_as(scales, "u8")).reshape(-1, max(with_padding(blocks) if call["is_sf_swizzled_layout"] else blocks, 1))
     codes = codes.reshape(*lead, columns // 2)
     return (codes.swapaxes(-2, -1), scales.swapaxes(-2, -1)) if turned else (codes, scales)

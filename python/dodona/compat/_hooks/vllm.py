@@ -10,6 +10,7 @@ from ..._arrays import dtype_name, is_torch
 from ..._ops import function
 from .._adapt import Call, NotOffered, named, refuse
 from .._layouts import as_given
+from .._routes import placed_rows
 from .arrays import Run, as_f32, bare, dense, like, type_of, with_zeros_behind
 from .checks import of_shape, of_type, shape_of, writable
 from .vllm_routers import softmax_with_bias
@@ -117,8 +118,9 @@ def chosen(run: Run, call: Call) -> None:
 
 
 def aligned(run: Run, call: Call) -> None:
-    """Ids are 0 to num_experts - 1; our op has one slot more, for -1. What is no id is the number of ids, blocks of nobody are expert 0's."""
-    name = "moe_align_block_size"
+    """Ids are 0 to num_experts - 1; our op has one slot more, for -1. What is no id is the number of ids, blocks of nobody are expert 0's. With a map of experts to a rank's own,
+    those that it has not and ids of no expert have no rows, and blocks of nobody are -1."""
+    name, expert_map = "moe_align_block_size", call.pop("expert_map")
     ids = numbers(name, "topk_ids", call["topk_ids"], "i32", "i64")
     experts, block = call["num_experts"], call["block_size"]
     for argument, value in (("num_experts", experts), ("block_size", block)):
@@ -126,21 +128,38 @@ def aligned(run: Run, call: Call) -> None:
             raise refuse(name, f"is {value!r}, expected a positive number", argument=argument)
     if experts > MOST_EXPERTS:
         raise refuse(name, f"is {experts}, offered are {MOST_EXPERTS} at most", kind=NotOffered, code="unsupported", argument="num_experts")
-    if ids.size and not 0 <= ids.min() <= ids.max() < experts:
+    if expert_map is not None:
+        of_shape(name, "expert_map", expert_map, (experts,))
+        own = numbers(name, "expert_map", expert_map, "i32", "i64")
+        if own.size and not -1 <= own.min() <= own.max() < experts:
+            raise refuse(name, f"holds {own.min()} to {own.max()}, expected -1 to {experts - 1}", argument="expert_map")
+        known = (ids >= 0) & (ids < experts)
+        ids = np.where(known, own[np.where(known, ids, 0)], -1)
+    elif ids.size and not 0 <= ids.min() <= ids.max() < experts:
         raise refuse(name, f"holds {ids.min()} to {ids.max()}, expected experts 0 to {experts - 1}", argument="topk_ids")
     room = {argument: bare(call[argument]) for argument in ("sorted_token_ids", "experts_ids", "num_tokens_post_pad")}
     for argument, array in room.items():
         shape_of(name, argument, array, 1)
         of_type(name, argument, array, "i32")
         writable(name, argument, array)
-    total = int((-(-np.bincount(ids.reshape(-1).astype(np.int64), minlength=experts) // block) * block).sum())
+    total = int((-(-np.bincount(ids[ids >= 0].astype(np.int64), minlength=experts) // block) * block).sum())
     for argument, wanted in (("sorted_token_ids", total), ("experts_ids", total // block), ("num_tokens_post_pad", 1)):
         if room[argument].shape[0] < wanted:
             raise refuse(name, f"has room for {room[argument].shape[0]}, expected {wanted} at least", argument=argument, code="bad_shape")
+    if expert_map is not None:
+        return _rows_of_own(ids, experts, block, room)
     fresh = lambda size: as_given(np.zeros(size, np.int32), room["experts_ids"])
     blocks, cumsum = fresh(room["experts_ids"].shape[0]), fresh(experts + 2)
     run({**call, "num_experts": experts + 1, "experts_ids": blocks, "cumsum_buffer": cumsum, "pad_sorted_token_ids": True})
     room["experts_ids"][...] = blocks
+
+
+def _rows_of_own(ids: np.ndarray, experts: int, block: int, room: dict) -> None:
+    places, blocks = room["sorted_token_ids"].shape[0], room["experts_ids"].shape[0]
+    rows = placed_rows(ids, 0, experts, max(-(-places // block), blocks), block)
+    made = np.where(rows.expanded < 0, ids.size, rows.expanded).astype(np.int32)
+    for argument, array in (("sorted_token_ids", made[:places]), ("experts_ids", rows.of_tile[:blocks]), ("num_tokens_post_pad", rows.total)):
+        room[argument][: len(array)] = as_given(np.ascontiguousarray(array), room[argument])
 
 
 def straight_problems(call: Call) -> None:
@@ -155,7 +174,7 @@ def straight_problems(call: Call) -> None:
 # ---- quantizers and products ----
 
 
-def _e4m3_room(like_this: Any, shape: tuple) -> Any:
+def e4m3_room(like_this: Any, shape: tuple) -> Any:
     array = bare(like_this)
     if is_torch(array):
         import torch
@@ -201,12 +220,12 @@ def scaled_fp8_quant(
             scales = padded
     else:
         scales = _fp32(input, np.zeros(1)) if scale is None else _one_scale(name, scale)
-        codes = _e4m3_room(input, (rows, columns))
+        codes = e4m3_room(input, (rows, columns))
         if rows and columns:
             function("sgl_per_tensor_quant_fp8")(values, codes, scales, is_static=scale is not None, **{"divide": "ieee", **how})
     if output is None and wanted[0] == rows:
         return codes, scales if scale is None else scale
-    whole = output if output is not None else _e4m3_room(input, wanted)
+    whole = output if output is not None else e4m3_room(input, wanted)
     _copy_codes(whole, codes, rows)
     return whole, scales if scale is None else scale
 
@@ -230,7 +249,7 @@ def _within(name: str, values: Any, scale_ub: Any) -> Any:
 def _rows_by_themselves(values: Any, rows: int, columns: int, how: dict) -> tuple[Any, Any]:
     """A row is a group: the largest magnitude, at least 1/512, divided by 448; elements divided by the scale."""
     scales, room = _fp32(values, np.full((rows, 1), LEAST_OF_A_ROW / 448)), -columns % 16  # zeros behind a row change nothing
-    codes = _e4m3_room(values, (rows, columns + room))
+    codes = e4m3_room(values, (rows, columns + room))
     values = like(values, with_zeros_behind(bare(values), room)) if room else values
     if rows and columns:
         function("sgl_per_token_group_quant_8bit")(values, codes, scales, group_size=columns + room, eps=LEAST_OF_A_ROW, **{"divide": "ieee", **how})
@@ -268,7 +287,7 @@ def per_token_group_quant_fp8(
         writable(name, "out_q", out_q)
     values, groups = like(x, dense(bare(x)).reshape(-1, shape[-1])), shape[-1] // group_size
     rows = bare(values).shape[0]
-    codes = _e4m3_room(x, (rows, shape[-1]))
+    codes = e4m3_room(x, (rows, shape[-1]))
     how = {"divide": "ieee", **how}
     if use_ue8m0:
         words = as_given(np.zeros((rows, -(-groups // 4)), np.int32), bare(x))
@@ -359,7 +378,7 @@ def _as_it_is(name: str, kv_cache_dtype: Any) -> None:
         raise refuse(name, f"is {kv_cache_dtype!r}, offered is 'auto'", kind=NotOffered, code="unsupported", argument="kv_cache_dtype")
 
 
-def _slots(name: str, slot_mapping: Any, most: int, there: int) -> np.ndarray:
+def slots_of(name: str, slot_mapping: Any, most: int, there: int) -> np.ndarray:
     """The slots of the first tokens, as many as there are; negative ones are skipped."""
     (count,) = shape_of(name, "slot_mapping", slot_mapping, 1)
     slots = numbers(name, "slot_mapping", slot_mapping, "i64")
@@ -384,7 +403,7 @@ def concat_and_cache_mla(kv_c: Any, k_pe: Any, kv_cache: Any, slot_mapping: Any,
     for argument, value in (("k_pe", k_pe), ("kv_cache", kv_cache)):
         of_type(name, argument, value, type_of(kv_c))
     writable(name, "kv_cache", kv_cache)
-    slots = _slots(name, slot_mapping, tokens, pages * size)
+    slots = slots_of(name, slot_mapping, tokens, pages * size)
     kept = np.flatnonzero(slots >= 0)
     cache, page, row = bare(kv_cache), slots[kept] // size, slots[kept] % size
     parts = [bare(part)[at(cache, kept)] for part in (kv_c, k_pe)]
@@ -407,7 +426,7 @@ def reshape_and_cache_flash(
         of_type(name, argument, array, type_of(key))
     for argument, array in (("key_cache", key_cache), ("value_cache", value_cache)):
         writable(name, argument, array)
-    slots = _slots(name, slot_mapping, tokens, pages * size)
+    slots = slots_of(name, slot_mapping, tokens, pages * size)
     kept = np.flatnonzero(slots >= 0)
     for part, cache in ((bare(key), bare(key_cache)), (bare(value), bare(value_cache))):
         cache[at(cache, slots[kept] // size), at(cache, slots[kept] % size)] = part[at(part, kept)]

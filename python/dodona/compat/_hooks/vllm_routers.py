@@ -19,7 +19,7 @@ LOWEST = np.float32(-np.inf)
 ROUTER_SHAPES, MOST_TOKENS = ((3072, 256), (6144, 128), (6144, 256)), 32
 
 
-def _numbers(name: str, argument: str, value: Any) -> np.ndarray:
+def numbers_of(name: str, argument: str, value: Any) -> np.ndarray:
     of_type(name, argument, value, "f32", "bf16", "f16")
     wide = as_f32(bare(value))
     return np.asarray(wide.detach() if is_torch(wide) else wide, np.float32)
@@ -39,7 +39,7 @@ def weighed(name: str, scores: np.ndarray, bias: Any, topk: int, renormalize: bo
     choice = scores
     if bias is not None:
         of_shape(name, "e_score_correction_bias", bias, (scores.shape[1],))
-        choice = scores + _numbers(name, "e_score_correction_bias", bias)
+        choice = scores + numbers_of(name, "e_score_correction_bias", bias)
     ids = np.argsort(-choice, axis=1, kind="stable")[:, :topk]
     weights = np.take_along_axis(scores, ids, 1)
     if renormalize:
@@ -76,14 +76,14 @@ def topk_sigmoid(
     _no_padding(name, is_padding)
     tokens, topk = shape_of(name, "topk_weights", topk_weights, 2)
     of_shape(name, "gating_output", gating_output, (tokens, shape_of(name, "gating_output", gating_output, 2)[1]))
-    scores = scored(_numbers(name, "gating_output", gating_output), True)
+    scores = scored(numbers_of(name, "gating_output", gating_output), True)
     put(name, topk_weights, topk_ids, token_expert_indices, weighed(name, scores, e_score_correction_bias, topk, renormalize, routed_scaling_factor))
 
 
 def softmax_with_bias(name: str, call: dict) -> None:
     """topk_softmax, whose bias steers the choice alone."""
     _, topk = shape_of(name, "topk_weights", call["topk_weights"], 2)
-    scores = scored(_numbers(name, "gating_output", call["gating_output"]), False)
+    scores = scored(numbers_of(name, "gating_output", call["gating_output"]), False)
     made = weighed(name, scores, call["e_score_correction_bias"], topk, bool(call.get("renormalize")), 1.0)
     put(name, call["topk_weights"], call["topk_ids"], call["token_expert_indices"], made)
 
@@ -111,11 +111,11 @@ def grouped_topk(scores: Any, *rest: Any, **others: Any) -> tuple[Any, Any]:
         raise refuse(name, f"is {groups}, with {kept} kept and {topk} chosen of {experts} experts", argument="num_expert_group")
     if given["scoring_func"] not in (0, 1):
         raise refuse(name, f"is {given['scoring_func']!r}, expected 0 or 1", argument="scoring_func")
-    own = _numbers(name, "scores", scores)
+    own = numbers_of(name, "scores", scores)
     own = scored(own, True) if given["scoring_func"] else own
     other = "scores_with_bias" if older else "bias"
     of_shape(name, other, given[other], (tokens, experts) if older else (experts,))
-    choice = _numbers(name, other, given[other]) if older else own + _numbers(name, other, given[other])
+    choice = numbers_of(name, other, given[other]) if older else own + numbers_of(name, other, given[other])
     parts = choice.reshape(tokens, groups, -1)
     best = np.sort(parts, axis=2)[..., -min(2, parts.shape[2]) :].sum(2)
     there = np.zeros((tokens, groups), bool)
