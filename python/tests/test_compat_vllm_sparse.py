@@ -235,3 +235,22 @@ def test_gates_with_a_limit(alpha, beta):
     C.silu_and_mul_with_clamp(out, x, 2.0, alpha, beta)
     gate, up = x[:, :32].float().clamp(max=2), x[:, 32:].float().clamp(-2, 2)
     torch.testing.assert_close(out.float(), gate * torch.sigmoid(alpha * gate) * (up + beta), atol=1e-6, rtol=2**-8)
+
+
+def test_four_bits_with_zeros_behind_and_scales_of_rows():
+    x, scale = bf16(5, 48), torch.tensor([20.0])
+    longer = torch.nn.functional.pad(x, (0, 16))
+    codes, tiles = ops.scaled_fp4_quant(longer, scale)
+    assert all(torch.equal(raw(a), raw(b)) for a, b in zip(ops.scaled_fp4_quant(x, scale, padded_n=64), (codes, tiles)))
+    alone, of_rows = ops.scaled_fp4_quant(x, scale, is_sf_swizzled_layout=False)
+    assert torch.equal(alone, codes[:, :24]) and tuple(of_rows.shape) == (5, 3) and of_rows.dtype == E4M3
+    for row in range(5):  # of the first tile, the first 32 rows lie 16 bytes apart
+        assert torch.equal(raw(of_rows)[row], raw(tiles).flatten()[row * 16 : row * 16 + 3])
+    made, words = C.scaled_fp4_quant(x, scale, True)
+    assert words.dtype == torch.int32 and tuple(words.shape) == (128, 1) and torch.equal(made, alone)
+    out, room = torch.ones(5, 32, dtype=torch.uint8), torch.ones(128, 1, dtype=torch.int32)
+    C.scaled_fp4_quant.out(x, scale, True, output=out, output_scale=room)
+    assert torch.equal(out, codes) and torch.equal(raw(room), raw(tiles))
+    for wrong in ({"padded_n": 40}, {"padded_n": 32}, {"backend": "trtllm"}):
+        with pytest.raises(compat.Refused, match=next(iter(wrong))):
+            ops.scaled_fp4_quant(x, scale, **wrong)

@@ -43,6 +43,8 @@ def define(operators: Operators) -> None:
             continue
         library = _libraries[space] = torch.library.Library(space, "FRAGMENT")
         for schema, run in listed:
-            if not hasattr(getattr(torch.ops, space), name_of(schema)):
+            name, _, overload = name_of(schema).partition(".")
+            packet = getattr(getattr(torch.ops, space), name, None)
+            if packet is None or (overload or "default") not in packet.overloads():
                 library.define(schema)
                 library.impl(name_of(schema), run, "CompositeExplicitAutograd")

@@ -37,7 +37,7 @@ FUNCTIONS = {
     "rms_norm": Op("rmsnorm", names={"epsilon": "eps"}, makes=("kernel", "weight_order"), beside=ROUNDED, before=hooks.order_of_norm("rms_norm")),
     "rotary_embedding": Op(),
     "scaled_fp4_experts_quant": Op(),
-    "scaled_fp4_quant": Op(before=quantized.rows),
+    "scaled_fp4_quant": Op(takes=("is_sf_swizzled_layout", "backend", "padded_n"), around=quantized.rows_of_a_layout),
     "shuffle_rows": Op(),
     "sm100_cutlass_mla_decode": Op("cutlass_mla_decode", names={"scale": "sm_scale"}, takes=("lse",), before=hooks.without_lse),
     "sm100_cutlass_mla_get_workspace_size": Op("cutlass_mla_get_workspace_size"),

@@ -148,6 +148,23 @@ def _gate_quant(result, input, scale):  # type: ignore[no-untyped-def]
     _written("scaled_fp8_quant", 0)(result, gated.view(-1, gated.shape[-1]), scale)
 
 
+def _fp4_quant(input, input_scale, is_sf_swizzled_layout):  # type: ignore[no-untyped-def]
+    """Scales in tiles are words of four, those of rows bytes."""
+    import torch
+
+    codes, scales = _custom("scaled_fp4_quant")(input, input_scale, is_sf_swizzled_layout)
+    return codes, scales.view(torch.int32 if is_sf_swizzled_layout else torch.uint8)
+
+
+def _fp4_quant_out(input, input_scale, is_sf_swizzled_layout, *, output, output_scale):  # type: ignore[no-untyped-def]
+    """Of outputs that have more columns those behind are zeros, and so are their scales."""
+    import torch
+
+    codes, scales = _custom("scaled_fp4_quant")(input, input_scale, is_sf_swizzled_layout, "none", output.shape[-1] * 2)
+    output.copy_(codes), output_scale.view(torch.uint8).copy_(scales.view(torch.uint8).reshape(output_scale.view(torch.uint8).shape))
+    return output, output_scale
+
+
 def _clamped_gate(out, input, limit, alpha=1.0, beta=0.0):  # type: ignore[no-untyped-def]
     from ._hooks.vllm_fused_quant import silu_and_mul_with_clamp
 
@@ -279,6 +296,12 @@ OPERATORS: dict[str, tuple[tuple[str, Callable[..., Any]], ...]] = {
             _block_quantized("rms_norm_per_block_quant", 1, 2, 4, _kind, lambda args: [1, args[7]], 5, 6),
         ),
         ("silu_and_mul_quant(Tensor! result, Tensor input, Tensor scale) -> ()", _gate_quant),
+        ("scaled_fp4_quant(Tensor input, Tensor input_scale, bool is_sf_swizzled_layout) -> (Tensor, Tensor)", _fp4_quant),
+        (
+            "scaled_fp4_quant.out(Tensor input, Tensor input_scale, bool is_sf_swizzled_layout, *, Tensor(a!) output, Tensor(b!) output_scale) -> "
+            "(Tensor(a!), Tensor(b!))",
+            _fp4_quant_out,
+        ),
         ("silu_and_mul_with_clamp(Tensor! out, Tensor input, float limit, float alpha=1.0, float beta=0.0) -> ()", _clamped_gate),
         *((f"{name}(int cuda_device_capability) -> bool", _custom(name)) for name in vllm.hooks.ASKED if name.startswith("cutlass_scaled_mm_supports")),
     ),

@@ -11,13 +11,32 @@ from ..._arrays import is_torch
 from ..._ops import function
 from .._adapt import Call, NotOffered, refuse
 from .._layouts import as_given, codes_of, get_shuffle_matrix_a_row_indices, scales_of
-from .arrays import Run, as_f32, bare, bytes_as, dense, joined, last_stride, like, not_writable
+from .arrays import Run, as_f32, bare, bytes_as, dense, joined, last_stride, like, not_writable, with_zeros_behind
 
 
 def rows(call: Call) -> None:
     """Leading dimensions as one; what cannot be viewed so is copied."""
     if getattr(call["input"], "ndim", 2) > 2:
         call["input"] = call["input"].reshape(-1, call["input"].shape[-1])
+
+
+def rows_of_a_layout(run: Run, call: Call) -> Any:
+    """vLLM's newer arguments: scales row by row instead of tiles, and zeros behind rows, padded_n numbers in all, which have scales too."""
+    name, in_tiles = "scaled_fp4_quant", call.pop("is_sf_swizzled_layout")
+    backend, padded = call.pop("backend"), call.pop("padded_n")
+    rows(call)
+    count, columns = bare(call["input"]).shape
+    if "trtllm" in str(backend) and count <= 32:
+        raise refuse(name, f"is {backend!r} with {count} rows, whose scales lie in tiles of 8 x 4, offered are those of 128 x 4", kind=NotOffered, code="unsupported", argument="backend")
+    if padded is not None:
+        if isinstance(padded, bool) or not isinstance(padded, (int, np.integer)) or padded < columns or padded % 16:
+            raise refuse(name, f"is {padded!r}, expected a multiple of 16 from {columns} on", argument="padded_n")
+        call["input"] = like(call["input"], with_zeros_behind(bare(call["input"]), int(padded) - columns))
+    codes, scales = run(call)
+    if in_tiles:
+        return codes, scales
+    of_rows = np.ascontiguousarray(scales_of(codes_of(scales), count, bare(call["input"]).shape[1] // 16, 128))
+    return codes, bytes_as(as_given(of_rows, bare(codes)), "f8_e4m3")
 
 
 def rows_that_are_padded(call: Call) -> None:
