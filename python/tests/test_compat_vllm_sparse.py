@@ -254,3 +254,26 @@ def test_four_bits_with_zeros_behind_and_scales_of_rows():
     for wrong in ({"padded_n": 40}, {"padded_n": 32}, {"backend": "trtllm"}):
         with pytest.raises(compat.Refused, match=next(iter(wrong))):
             ops.scaled_fp4_quant(x, scale, **wrong)
+
+
+I32 = {"dtype": torch.int32}
+
+
+@pytest.mark.parametrize("argument, call", [
+    ("topk_ids", lambda: M.moe_permute(bf16(5, 8), torch.zeros(5, 3, **I32), torch.zeros(5, 2, **I32), None, 4, 4, 2, bf16(10, 8), torch.zeros(5, dtype=torch.int64), torch.zeros(5, 2, **I32), torch.zeros(10, **I32))),
+    ("expert_map", lambda: M.moe_permute(bf16(5, 8), torch.zeros(5, 2, **I32), torch.zeros(5, 2, **I32), torch.zeros(3, **I32), 4, 4, 2, bf16(10, 8), torch.zeros(5, dtype=torch.int64), torch.zeros(5, 2, **I32), torch.zeros(10, **I32))),
+    ("hidden_states", lambda: M.moe_unpermute(bf16(10, 8), torch.rand(5, 2), torch.zeros(10, **I32), None, 2, bf16(5, 7))),
+    ("expert_first_token_offset", lambda: M.moe_unpermute(bf16(10, 8), torch.rand(5, 2), torch.zeros(10, **I32), torch.tensor([0, 11]), 2, bf16(5, 8))),
+    ("topk_ids", lambda: M.topk_softplus_sqrt(torch.zeros(3, 4), torch.zeros(3, 4), torch.zeros(3, 4, **I32), torch.randn(3, 32), True, 1.0)),
+    ("result", lambda: C.rms_norm_dynamic_per_token_quant(torch.zeros(2, 128).to(E4M3), bf16(3, 128), bf16(128), torch.zeros(3, 1), 1e-6, None, None)),
+    ("scales", lambda: C.rms_norm_per_block_quant(torch.zeros(3, 128).to(E4M3), bf16(3, 128), bf16(128), torch.zeros(3, 1), 1e-6, None, None, 64, False)),
+    ("result", lambda: C.silu_and_mul_quant(torch.zeros(3, 64), bf16(3, 128), torch.ones(1))),
+    ("input", lambda: C.silu_and_mul_with_clamp(bf16(3, 16), bf16(3, 33), 2.0)),
+    ("output_q", lambda: C.per_token_group_fp8_quant_packed(bf16(3, 128), bf16(3, 128), torch.empty_strided((3, 1), (1, 4), **I32), 128, 1e-10, -448.0, 448.0)),
+    ("kv_cache", lambda: K.indexer_k_quant_and_cache(bf16(3, 128), torch.zeros(2, 8, 130, dtype=torch.uint8), torch.zeros(3, dtype=torch.int64), 128, "ue8m0")),
+    ("slot_mapping", lambda: K.indexer_k_quant_and_cache(bf16(3, 128), torch.zeros(2, 8, 132, dtype=torch.uint8), torch.tensor([0, 1, 16]), 128, "ue8m0")),
+])  # fmt: skip
+def test_operators_refuse_as_upstream_does(argument, call):
+    with pytest.raises(RuntimeError, match=argument) as refused:
+        call()
+    assert isinstance(refused.value, compat.Refused)

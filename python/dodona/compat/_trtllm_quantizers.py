@@ -160,7 +160,14 @@ def mxfp8_quantize(input: Any, swizzledLayout: bool = True, alignment: int = 32)
 
 
 def dequantize_mxe4m3_host(input: Any, scale: Any, is_sf_swizzled_layout: bool = True) -> Any:
-    of_type("dequantize_mxe4m3_host", "input", input, "u8", "f8_e4m3")
+    """Numbers in fp32 of e4m3 [M, K] under exponents, in tiles of 128 x 4 or row by row."""
+    name = "dequantize_mxe4m3_host"
+    rows, inner = shape_of(name, "input", input, 2)
+    of_type(name, "input", input, "u8", "f8_e4m3")
+    of_type(name, "scale", scale, "u8", "f8_e8m0")
+    wanted = padded(rows, BLOCK) * padded(-(-inner // 32), 4) if is_sf_swizzled_layout else rows * (inner // 32)
+    if inner % 32 or scale.numel() != wanted:
+        raise refuse(name, f"has {scale.numel()} exponents, expected {wanted} for rows of {inner}, a multiple of 32", argument="scale", code="bad_shape")
     return layouts.mxfp8_dequantize_host(input, scale, is_sf_swizzled_layout)
 
 
@@ -172,10 +179,16 @@ def e2m1_and_ufp8sf_scale_to_float_v2(
     for argument, value in (("e2m1", e2m1), ("scales", scales)):
         of_type(name, argument, value, "u8", "f8_e4m3", "f8_e8m0")
     rows, packed = shape_of(name, "e2m1", e2m1, 2)
+    if sf_vec_size not in (16, 32):
+        raise refuse(name, f"is {sf_vec_size}, expected 16 or 32", argument="sf_vec_size")
     blocks = -(-packed * 2 // sf_vec_size)
     wanted = padded(rows, BLOCK) * padded(blocks, 4) if is_sf_swizzled_layout else rows * blocks
     if scales.numel() != wanted:
         raise refuse(name, f"has {scales.numel()} scales, expected {wanted}", argument="scales", code="bad_shape")
+    if global_scale is not None:
+        of_type(name, "global_scale", global_scale, "f32")
+        if global_scale.numel() != 1:
+            raise refuse(name, f"has {global_scale.numel()} numbers, expected one", argument="global_scale", code="bad_shape")
     return layouts.e2m1_and_ufp8sf_scale_to_float(e2m1, scales, global_scale, sf_vec_size, ufp8_type, is_sf_swizzled_layout)
 
 

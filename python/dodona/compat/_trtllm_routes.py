@@ -12,6 +12,7 @@ from ._routes import max_num_padded_tokens, placed_rows
 from ._row_topk import of_lengths, of_ranges
 
 SIXTEEN = ("f16", "bf16")
+MOST_ROWS = 4096  # of a tile
 
 
 def _as(values: Any, kind: str) -> Any:
@@ -102,8 +103,9 @@ def moe_sort(
     of_shape(name, "token_final_scales", token_final_scales, (tokens, width))
     if width != top_k:
         raise refuse(name, f"is {top_k}, expected {width} as token_selected_experts has columns", argument="top_k")
-    if tile_tokens_dim < 1 or tile_tokens_dim & (tile_tokens_dim - 1):
-        raise refuse(name, f"is {tile_tokens_dim}, expected a power of two", argument="tile_tokens_dim")
+    of_type(name, "token_final_scales", token_final_scales, *SIXTEEN, "f32")
+    if not 1 <= tile_tokens_dim <= MOST_ROWS or tile_tokens_dim & (tile_tokens_dim - 1):
+        raise refuse(name, f"is {tile_tokens_dim}, expected a power of two up to {MOST_ROWS}", argument="tile_tokens_dim")
     if local_num_experts < 1 or local_expert_offset < 0 or local_expert_offset + local_num_experts > num_experts:
         raise refuse(name, f"is {local_num_experts} from {local_expert_offset} on, expected experts below {num_experts}", argument="local_num_experts")
     if tokens and not 0 <= int(token_selected_experts.min()) <= int(token_selected_experts.max()) < num_experts:

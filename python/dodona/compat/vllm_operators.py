@@ -10,6 +10,8 @@ from .._ops import function
 from . import _operators as operators
 from . import vllm
 from ._adapt import NotOffered, refuse
+from ._hooks import vllm_permutes
+from ._hooks.checks import of_shape, of_type, shape_of, writable
 
 
 def _custom(name: str) -> Callable[..., Any]:
@@ -103,11 +105,15 @@ def _group_quant_packed(input, output_q, output_s_packed, group_size, eps, low, 
     import torch
 
     name = "per_token_group_fp8_quant_packed"
-    rows, columns = input.numel() // max(input.shape[-1], 1), input.shape[-1]
+    shape = shape_of(name, "input", input, 2, 3)
+    rows, columns = input.numel() // max(shape[-1], 1), shape[-1]
     words, high_rows = -(-columns // max(group_size, 1) // 4), (rows + 3) // 4 * 4
     if output_s_packed.dtype != torch.int32 or tuple(output_s_packed.shape) != (rows, words) or output_s_packed.stride()[::-1] != (high_rows, 1):
         text = f"is {output_s_packed.dtype} {list(output_s_packed.shape)} of strides {list(output_s_packed.stride())}, expected int32 {[rows, words]} of strides {[1, high_rows]}"
         raise refuse(name, text, argument="output_s_packed", code="bad_shape")
+    of_type(name, "input", input, "bf16", "f16", "f32")
+    of_type(name, "output_q", output_q, "f8_e4m3")
+    writable(name, "output_q", output_q)
     if output_q.dim() != 2 or output_q.shape[0] < rows or output_q.shape[1] != columns:
         raise refuse(name, f"has shape {list(output_q.shape)}, expected {rows} rows of {columns} at least", argument="output_q", code="bad_shape")
     quantize = vllm.PACKAGE.attribute("vllm.model_executor.layers.quantization.utils.fp8_utils", "per_token_group_quant_fp8")
@@ -125,17 +131,25 @@ def _rows_largest(logits, lengths, output, workspace, k, max_seq_len):  # type: 
     of_lengths("persistent_topk", logits, lengths, output, lengths.shape[1] if lengths.dim() == 2 else 1, k)
 
 
+def _room(name: str, argument: str, value: Any, shape: tuple, *kinds: str) -> None:
+    of_type(name, argument, value, *kinds)
+    of_shape(name, argument, value, shape)
+    writable(name, argument, value)
+
+
 def _norm_quant(result, input, weight, scale, epsilon):  # type: ignore[no-untyped-def]
     import torch
 
-    normed = torch.empty_like(input)
+    _room("rms_norm_static_fp8_quant", "result", result, tuple(input.shape), "f8_e4m3")
+    normed = torch.empty(input.shape, dtype=input.dtype)
     _custom("rms_norm")(normed, input, weight, epsilon)
     _written("scaled_fp8_quant", 0)(result, normed.view(-1, normed.shape[-1]), scale)
 
 
 def _added_norm_quant(result, input, residual, weight, scale, epsilon):  # type: ignore[no-untyped-def]
     """The residual becomes the sum; the input stays."""
-    normed = input.clone()
+    _room("fused_add_rms_norm_static_fp8_quant", "result", result, tuple(input.shape), "f8_e4m3")
+    normed = input.contiguous().clone()
     _custom("fused_add_rms_norm")(normed, residual, weight, epsilon)
     _written("scaled_fp8_quant", 0)(result, normed.view(-1, normed.shape[-1]), scale)
 
@@ -143,6 +157,8 @@ def _added_norm_quant(result, input, residual, weight, scale, epsilon):  # type:
 def _gate_quant(result, input, scale):  # type: ignore[no-untyped-def]
     import torch
 
+    *lead, columns = shape_of("silu_and_mul_quant", "input", input, 2, 3, 4)
+    _room("silu_and_mul_quant", "result", result, (*lead, columns // 2), "f8_e4m3")
     gated = torch.empty(*input.shape[:-1], input.shape[-1] // 2, dtype=input.dtype)
     _gate("silu_and_mul")(gated, input)
     _written("scaled_fp8_quant", 0)(result, gated.view(-1, gated.shape[-1]), scale)
@@ -176,8 +192,18 @@ def _block_quantized(name: str, *sources: Any) -> Callable[..., None]:
 
     def run(*args: Any) -> None:
         given = [args[source] if isinstance(source, int) else source(args) for source in sources if not isinstance(source, int) or source < len(args)]
-        codes, scales = _custom(name)(*given)
         target = next(value for place, value in enumerate(args) if place and place not in sources and hasattr(value, "shape"))
+        rows, columns = args[0].numel() // max(args[0].shape[-1] if args[0].dim() else 1, 1), args[0].shape[-1] if args[0].dim() else 0
+        halves = 2 if name.startswith("silu") else 1
+        lead = tuple(args[1].shape[:-1])
+        _room(name, "result", args[0], (*lead, args[1].shape[-1] // halves if args[1].dim() else 0), "f8_e4m3", "i8")
+        size = next((arg for arg in args if isinstance(arg, int) and not isinstance(arg, bool)), max(columns, 1))
+        wanted = (rows, columns // max(size, 1))
+        of_type(name, "scales", target, "f32")
+        writable(name, "scales", target)
+        if tuple(target.shape) not in (wanted, wanted[::-1]):
+            raise refuse(name, f"has shape {list(target.shape)}, expected {list(wanted)}", argument="scales", code="bad_shape")
+        codes, scales = _custom(name)(*given)
         args[0].view(codes.dtype).copy_(codes.reshape(args[0].shape))
         target.copy_(scales.reshape(target.shape) if target.shape != scales.shape[::-1] or target.shape == scales.shape else scales.t())
 
@@ -186,46 +212,6 @@ def _block_quantized(name: str, *sources: Any) -> Callable[..., None]:
 
 def _kind(args: tuple) -> Any:
     return args[0].dtype
-
-
-def _permute(
-    input, topk_ids, token_expert_indices, expert_map, n_expert, n_local_expert, topk, permuted_input, expert_first_token_offset, inv_permuted_idx, permuted_idx
-):  # type: ignore[no-untyped-def]  # fmt: skip
-    """Rows of one expert behind another, in the tokens' order; those of no expert of this rank behind all, and the inverse counts them too."""
-    import torch
-
-    name = "moe_permute"
-    tokens = input.shape[0]
-    if tuple(topk_ids.shape) != (tokens, topk) or topk_ids.dtype != torch.int32:
-        raise refuse(name, f"is {topk_ids.dtype} {list(topk_ids.shape)}, expected int32 {[tokens, topk]}", argument="topk_ids", code="bad_shape")
-    ids = topk_ids.long().flatten()
-    if expert_map is not None:
-        known = (ids >= 0) & (ids < n_expert)
-        ids = torch.where(known, expert_map.long()[ids.clamp(0, n_expert - 1)], -1)
-    ids = torch.where((ids >= 0) & (ids < n_local_expert), ids, n_local_expert)
-    order = torch.sort(ids, stable=True).indices
-    counts = torch.bincount(ids, minlength=n_local_expert + 1)[:n_local_expert]
-    expert_first_token_offset.copy_(torch.cat([counts.new_zeros(1), counts.cumsum(0)]))
-    own = int(counts.sum())
-    permuted_input.view(torch.uint8)[:own] = input.view(torch.uint8)[order[:own] // topk]
-    inverse = torch.empty_like(order)
-    inverse[order] = torch.arange(len(order))
-    inv_permuted_idx.copy_(inverse.reshape(inv_permuted_idx.shape))
-    permuted_idx[:own] = order[:own].to(permuted_idx.dtype)
-
-
-def _unpermute(permuted_hidden_states, topk_weights, inv_permuted_idx, expert_first_token_offset, topk, hidden_states):  # type: ignore[no-untyped-def]
-    """fp32 sums over a token's choices of weight times row; rows behind the last expert's add nothing."""
-    import torch
-
-    at, own = inv_permuted_idx.long().reshape(-1, topk), permuted_hidden_states.shape[0]
-    if expert_first_token_offset is not None:
-        own = int(expert_first_token_offset[-1])
-    sums = torch.zeros(hidden_states.shape)
-    for choice in range(topk):
-        there = (at[:, choice] >= 0) & (at[:, choice] < own)
-        sums[there] += topk_weights[there, choice, None].float() * permuted_hidden_states[at[there, choice]].float()
-    hidden_states.copy_(sums)
 
 
 NORM, QUANT = "Tensor input, Tensor weight, float epsilon", "Tensor! result, Tensor input"
@@ -341,12 +327,12 @@ OPERATORS: dict[str, tuple[tuple[str, Callable[..., Any]], ...]] = {
         (
             "moe_permute(Tensor input, Tensor topk_ids, Tensor token_expert_indices, Tensor? expert_map, int n_expert, int n_local_expert, int topk, "
             "Tensor! permuted_input, Tensor! expert_first_token_offset, Tensor! inv_permuted_idx, Tensor! permuted_idx) -> ()",
-            _permute,
+            vllm_permutes.permute,
         ),
         (
             "moe_unpermute(Tensor permuted_hidden_states, Tensor topk_weights, Tensor inv_permuted_idx, Tensor? expert_first_token_offset, int topk, "
             "Tensor! hidden_states) -> ()",
-            _unpermute,
+            vllm_permutes.unpermute,
         ),
         ("moe_permute_unpermute_supported() -> bool", lambda: True),
     ),
@@ -409,7 +395,8 @@ def _absent(name: str) -> Callable[..., None]:
 
 def _listed() -> dict[str, list[tuple[str, Callable[..., Any]]]]:
     missing = [(schema, _absent(operators.name_of(schema))) for schema in ABSENT]
-    return {space: [*listed, *(missing if space == "_C" else [])] for space, listed in OPERATORS.items()}
+    whole = {space: [*listed, *(missing if space == "_C" else [])] for space, listed in OPERATORS.items()}
+    return {space: [(schema, operators.refusing(operators.name_of(schema), run)) for schema, run in listed] for space, listed in whole.items()}
 
 
 def names() -> list[str]:

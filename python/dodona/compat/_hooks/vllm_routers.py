@@ -55,6 +55,9 @@ def put(name: str, weights: Any, ids: Any, places: Any, made: tuple[np.ndarray, 
         of_shape(name, argument, value, (tokens, topk))
         writable(name, argument, value)
     of_type(name, "topk_weights", weights, "f32")
+    of_type(name, "token_expert_indices", places, "i32")
+    if str(bare(ids).dtype).rpartition(".")[2] != "uint32":  # which no op of ours has
+        of_type(name, "topk_ids", ids, "i32", "i64")
     numbers = np.arange(tokens * topk, dtype=np.int32).reshape(topk, tokens).T.copy()
     for value, array in ((weights, made[0]), (ids, made[1]), (places, numbers)):
         target = bare(value)

@@ -123,6 +123,7 @@ def cp_gather_indexer_k_quant_cache(kv_cache: Any, dst_k: Any, dst_scale: Any, b
     name = "cp_gather_indexer_k_quant_cache"
     total, width = shape_of(name, "dst_k", dst_k, 2)
     of_type(name, "dst_k", dst_k, "u8", "f8_e4m3")
+    of_type(name, "dst_scale", dst_scale, "u8", "f8_e4m3", "f32")
     scales = _bytes(dst_scale)
     if scales.ndim != 2 or scales.shape[0] != total or not scales.shape[1] or width * 4 % scales.shape[1]:
         raise refuse(name, f"has shape {list(bare(dst_scale).shape)}, expected scales of {total} rows", argument="dst_scale", code="bad_shape")
