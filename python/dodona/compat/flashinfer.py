@@ -212,10 +212,10 @@ FUNCTIONS = {
             "cluster_rank": (0,),
             "enable_alltoall": (False,),
             "use_w4_group_scaling": (False,),
-            "use_mxfp8_act_scaling": (False,),
+            "use_mxfp8_act_scaling": (False, True),
             "min_latency_mode": (False,),
         },
-        takes=("quant_scales", "activation_type", "swizzled_input_sf"),
+        takes=("quant_scales", "activation_type", "swizzled_input_sf", "use_mxfp8_act_scaling"),
         makes=(*experts.QUANT_SCALES[6], "gate_activation", "gated", "limited"),
         around=experts.cutlass_moe,
         newer=orders.newer_where(lambda value: isinstance(value, bool)),  # use_packed_weights before tune_max_num_tokens

@@ -124,6 +124,10 @@ def cutlass_moe(run: Run, call: Call) -> list:
     name = "cutlass_fused_moe"
     scales, kind = call.pop("quant_scales") or [], activation(name, call)
     in_tiles = call.pop("swizzled_input_sf", True)
+    if call.pop("use_mxfp8_act_scaling", False):
+        from .._mx_moe import mixture
+
+        return mixture(call, list(scales), kind, in_tiles)
     if kind == "SwigluStep":
         call["limited"] = "activated"
         if call["swiglu_limit"] is None:  # as upstream's kernel has it

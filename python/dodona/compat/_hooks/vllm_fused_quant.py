@@ -10,6 +10,7 @@ from ..._arrays import dtype_name, is_torch
 from ..._ops import function
 from .._adapt import NotOffered, named, refuse
 from .._layouts import as_given
+from .._mx_moe import swiglu
 from .arrays import as_f32, bare, dense, like, type_of
 from .checks import of_shape, of_type, shape_of, writable
 from .vllm import scaled_fp8_quant
@@ -156,14 +157,11 @@ def silu_and_mul_with_clamp(out: Any, input: Any, limit: float, alpha: float = 1
     of_type(name, "out", out, type_of(input))
     writable(name, "out", out)
     wide = _wide(input)
-    limit = np.float32(limit)
-    gate, up = np.minimum(wide[..., : columns // 2], limit), np.clip(wide[..., columns // 2 :], -limit, limit)
-    with np.errstate(over="ignore"):
-        made = gate / (1 + np.exp(-(np.float32(alpha) * gate).astype(np.float64))) * (up + np.float32(beta))
+    made = swiglu(wide[..., : columns // 2], wide[..., columns // 2 :], alpha, beta, limit)
     from .arrays import rounded
 
     target = bare(out)
-    values = rounded(as_given(made.astype(np.float32), target), type_of(input))
+    values = rounded(as_given(made, target), type_of(input))
     target[...] = values if is_torch(target) else values.view(target.dtype)
 
 
