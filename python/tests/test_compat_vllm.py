@@ -453,3 +453,82 @@ def test_tokens_without_a_key_on_either_side_keep_the_prefix():
     ops.merge_attn_states(out, prefix, first, suffix, second, both)
     assert np.array_equal(out[2, 1], prefix[2, 1]) and both[1, 2] == -np.inf and np.isfinite(np.delete(both.reshape(-1), 5)).all()
     assert np.isfinite(numbers(out)).all() and not np.array_equal(out[0, 0], prefix[0, 0])
+
+
+# ---- experts of a rank, the indexer, caches of codes: in NumPy what test_compat_vllm_sparse.py has in torch ----
+
+
+def i32(*values):
+    return np.array(values, np.int32)
+
+
+def test_a_map_of_experts():
+    rows, blocks, total = (np.full(size, 99, np.int32) for size in (16, 4, 1))
+    ops.moe_align_block_size(np.array([[0, 3], [2, 1], [-1, 2], [3, 2]], np.int32), 4, 4, rows, blocks, total, i32(-1, 0, 1, -1))
+    assert total[0] == 8 and blocks.tolist() == [0, 1, -1, -1]
+    assert rows[:8].tolist() == [3, 8, 8, 8, 2, 5, 7, 8] and (rows[8:] == 8).all()
+    rows, blocks, total = (np.zeros(size, np.int32) for size in (24, 6, 1))
+    ops.batched_moe_align_block_size(6, 4, i32(3, 0, 5), rows, blocks, total)
+    assert rows[:12].tolist() == [0, 1, 2, 18, 12, 13, 14, 15, 16, 18, 18, 18] and blocks.tolist() == [0, 2, 2, -1, -1, -1] and total[0] == 12
+
+
+def test_roots_of_softplus():
+    logits = RANDOM.standard_normal((5, 16)).astype(np.float32)
+    weights, ids, places = np.zeros((5, 3), np.float32), np.zeros((5, 3), np.int32), np.zeros((5, 3), np.int32)
+    ops.topk_hash_softplus_sqrt(weights, ids, places, logits, True, 2.0)
+    scores = np.sqrt(np.logaddexp(0, logits.astype(np.float64)))
+    wanted = np.argsort(-scores, axis=1)[:, :3]
+    chosen = np.take_along_axis(scores, wanted, 1)
+    np.testing.assert_array_equal(ids, wanted)
+    np.testing.assert_allclose(weights, 2 * chosen / chosen.sum(1, keepdims=True), rtol=1e-6)
+
+
+def test_the_indexers_keys():
+    keys, cache = bf16(4, 128), np.zeros((2, 4, 132), np.uint8)
+    ops.indexer_k_quant_and_cache(keys, cache, np.array([5, 0, -1, 2]), 128, "auto")
+    scales = np.abs(numbers(keys)).max(1) / np.float32(448)
+    for token, (page, row) in ((0, (1, 1)), (1, (0, 0)), (3, (0, 2))):
+        whole = cache[page].reshape(-1)
+        np.testing.assert_array_equal(whole[row * 128 : row * 128 + 128], e4m3(numbers(keys)[token] / scales[token]))
+        assert whole[512 + row * 4 :][:4].copy().view(np.float32)[0] == scales[token]
+    found, of_rows = np.zeros((3, 128), np.uint8), np.zeros((3, 4), np.uint8)
+    ops.cp_gather_indexer_k_quant_cache(cache, found, of_rows, i32(1, 0).reshape(2, 1), i32(0, 2, 3))
+    np.testing.assert_array_equal(found[1], e4m3(numbers(keys)[0] / scales[0]))
+    assert of_rows[1].view(np.float32)[0] == scales[0]
+
+
+def test_rows_of_656_bytes():
+    cache, out = np.zeros((2, 2, 656), np.uint8), np.zeros((3, 576), np.uint16)
+    codes, scales, rope = RANDOM.integers(0, 0x70, (4, 512)).astype(np.uint8), RANDOM.random((4, 4)).astype(np.float32), bf16(4, 64)
+    cache.reshape(4, 656)[:] = np.concatenate([codes, scales.view(np.uint8), rope.view(np.uint8)], axis=1)
+    ops.cp_gather_and_upconvert_fp8_kv_cache(cache, out, i32(1, 0).reshape(2, 1), i32(0, 1), 2, i32(1, 0))
+    for row, at in enumerate((3, 0, 1)):
+        np.testing.assert_array_equal(out[row, :512], rounded((VALUES[codes[at]].reshape(4, 128) * scales[at][:, None]).reshape(-1)))
+        np.testing.assert_array_equal(out[row, 512:], rope[at])
+
+
+def test_gates_and_norms_in_codes():
+    x = bf16(3, 256)
+    found, scales = ops.silu_and_mul_per_block_quant(x, 64, "f8_e4m3")
+    gate, up = numbers(x)[:, :128].astype(np.float64), numbers(x)[:, 128:]
+    middle = numbers(rounded(numbers(rounded(gate / (1 + np.exp(-gate)))) * up)).reshape(3, 2, 64)
+    np.testing.assert_allclose(scales, np.abs(middle).max(2) / 448, rtol=2**-7)
+    near = np.abs(VALUES[raw(found)].reshape(3, 2, 64) * scales[..., None] - middle)
+    assert (near <= np.abs(middle) / 16 + scales[..., None] / 256).all()
+    weight = bf16(256)
+    found, scales = ops.rms_norm_dynamic_per_token_quant(x, weight, 1e-6, "f8_e4m3")
+    normed = numbers(rounded(numbers(rounded(numbers(x) / np.sqrt((numbers(x) ** 2).mean(1, keepdims=True) + 1e-6))) * numbers(weight)))
+    np.testing.assert_allclose(scales[:, 0], np.abs(normed).max(1) / 448, rtol=2**-7)
+
+
+def test_rows_have_global_scales_of_their_own():
+    from dodona.compat import flashinfer
+
+    x, each = bf16(5, 96), RANDOM.random(5).astype(np.float32) * 100 + 1
+    found, tiles = flashinfer.fp4_quantize(x, each)
+    for row in range(5):
+        alone, scales = flashinfer.fp4_quantize(x[row : row + 1], each[row : row + 1], is_sf_swizzled_layout=False)
+        np.testing.assert_array_equal(found[row], alone[0])
+        np.testing.assert_array_equal(raw(tiles).reshape(-1)[row * 16 :][:4], raw(scales).reshape(-1)[:4])
+    with pytest.raises(compat.Refused, match="global_scale"):
+        flashinfer.fp4_quantize(x, each[:3])
