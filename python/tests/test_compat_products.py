@@ -248,6 +248,9 @@ def test_activations_say_whether_they_are_gated():
     kinds = flashinfer.tllm_enums.ActivationType
     assert [kind.name for kind in kinds if kind.is_gated] == ["Swiglu", "Geglu", "SwigluBias", "SwigluStep", "GegluTanh", "Situ"]
     assert kinds(3) is kinds.Swiglu and flashinfer.tllm_enums.is_gated_activation(kinds.Gelu) is False
+    defaults = flashinfer.tllm_enums
+    assert (defaults.DEFAULT_SWIGLU_ALPHA, defaults.DEFAULT_SWIGLU_BETA, defaults.DEFAULT_SWIGLU_LIMIT) == (1.0, 0.0, float(np.finfo(np.float32).max))
+    assert (defaults.DEFAULT_SITU_BETA, defaults.DEFAULT_SITU_LINEAR_BETA) == (4.0, 25.0)
 
 
 def test_mla_by_the_cutlass_kernel_has_its_own_scale():

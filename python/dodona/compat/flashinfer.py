@@ -321,6 +321,15 @@ FUNCTIONS |= {
     ),
 }
 
+# The factors and the bound with which upstream's gated activations are the plain ones; the bound is the greatest fp32.
+ACTIVATION_DEFAULTS = {
+    "SWIGLU_ALPHA": 1.0,
+    "SWIGLU_BETA": 0.0,
+    "SWIGLU_LIMIT": (2.0 - 2.0**-23) * 2.0**127,
+    "SITU_BETA": 4.0,
+    "SITU_LINEAR_BETA": 25.0,
+}
+
 PACKAGE = Package(
     "flashinfer",
     FUNCTIONS,
@@ -352,6 +361,7 @@ PACKAGE = Package(
         "flashinfer.moe_ep.available_backends": available_backends,
         "flashinfer.fused_moe.core.ActivationType": Later(activations),
         **{f"flashinfer.tllm_enums.{made.__name__}": made for made in (is_gated_activation, normalize_activation_type)},
+        **{f"flashinfer.tllm_enums.DEFAULT_{name}": value for name, value in ACTIVATION_DEFAULTS.items()},
         "flashinfer.jit.env.has_flashinfer_jit_cache": has_flashinfer_jit_cache,
         **{f"flashinfer.utils.{made.__name__}": made for made in (ceil_div, device_support_pdl, get_compute_capability, round_up)},
         **{f"flashinfer.utils.is_{name}_supported": under(f"is_{name}_supported", answer) for name, answer in GENERATIONS.items()},
