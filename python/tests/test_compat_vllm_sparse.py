@@ -66,6 +66,19 @@ def test_rows_are_permuted_and_summed_again(mapped):
     order = [i for expert in ((1, 2) if mapped else range(4)) for i in range(10) if flat[i] == expert]
     assert places.tolist()[: len(order)] == order and ends[-1].item() == len(order)
     assert torch.equal(rows[: len(order)], x[torch.tensor(order) // 2])
+    # Other ranks' choices lie behind, by expert.
+    whole = order + [i for expert in ((0, 3) if mapped else ()) for i in range(10) if flat[i] == expert]
+    assert inverse.flatten()[torch.tensor(whole)].tolist() == list(range(10))
+    again = [torch.zeros_like(value) for value in (rows, ends, inverse)] + [torch.full((10,), 10, dtype=torch.int32)]
+    work = torch.empty(M.moe_permute_sort_workspace_size(10, 4), dtype=torch.int8)
+    kept = [torch.full((5, 2), -7, dtype=torch.int32) for _ in range(3)]
+    M.moe_permute_with_scratch(x, ids, torch.arange(10, dtype=torch.int32).view(5, 2), own, 4, local, 2, *again, work, *kept)
+    assert all(torch.equal(a, b) for a, b in zip(again, (rows, ends, inverse, places)))
+    keys = [expert - 1 if expert in (1, 2) else 4 + expert for expert in flat] if mapped else flat
+    assert kept[1].flatten().tolist() == whole and kept[0].flatten().tolist() == sorted(keys)
+    assert kept[2].flatten().tolist() == (keys if mapped else [-7] * 10)
+    with pytest.raises(compat.Refused, match="sorted_row_idx"):
+        M.moe_permute_with_scratch(x, ids, torch.arange(10, dtype=torch.int32).view(5, 2), own, 4, local, 2, *again, work, kept[0], kept[1][:4], kept[2])
     rows[len(order) :] = 100.0
     out = torch.zeros(5, 8, dtype=torch.bfloat16)
     M.moe_unpermute(rows, weights, inverse.flatten(), ends, 2, out)

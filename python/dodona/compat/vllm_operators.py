@@ -334,6 +334,13 @@ OPERATORS: dict[str, tuple[tuple[str, Callable[..., Any]], ...]] = {
             "Tensor! hidden_states) -> ()",
             vllm_permutes.unpermute,
         ),
+        (
+            "moe_permute_with_scratch(Tensor input, Tensor topk_ids, Tensor token_expert_indices, Tensor? expert_map, int n_expert, int n_local_expert, int topk, "
+            "Tensor! permuted_input, Tensor! expert_first_token_offset, Tensor! inv_permuted_idx, Tensor! permuted_idx, Tensor! sort_workspace, "
+            "Tensor! permuted_experts_id, Tensor! sorted_row_idx, Tensor! topk_ids_for_sort) -> ()",
+            vllm_permutes.permute_with_scratch,
+        ),
+        ("moe_permute_sort_workspace_size(int num_expanded_rows, int num_experts) -> int", vllm_permutes.sort_workspace_size),
         ("moe_permute_unpermute_supported() -> bool", lambda: True),
     ),
     "_C_cache_ops": (

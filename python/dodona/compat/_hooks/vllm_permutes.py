@@ -12,10 +12,10 @@ ROWS = ("bf16", "f16", "f32", "f8_e4m3", "f8_e5m2", "u8", "i8")
 
 def permute(
     input: Any, topk_ids: Any, token_expert_indices: Any, expert_map: Any, n_expert: int, n_local_expert: int, topk: int, permuted_input: Any,
-    expert_first_token_offset: Any, inv_permuted_idx: Any, permuted_idx: Any,
+    expert_first_token_offset: Any, inv_permuted_idx: Any, permuted_idx: Any, kept: Any = (),
 ) -> None:  # fmt: skip
-    """Rows of one expert of this rank behind another, in the tokens' order; expert_first_token_offset [n_local_expert + 1] int64. inv_permuted_idx [T, k] counts those of no expert
-    of this rank behind all, and permuted_idx [T k] names their own alone."""
+    """Rows of one expert of this rank behind another, in the tokens' order; expert_first_token_offset [n_local_expert + 1] int64. inv_permuted_idx [T, k] counts those of other
+    ranks' experts behind all, by expert too, then ids that are no expert; permuted_idx [T k] names this rank's alone."""
     import torch
 
     name = "moe_permute"
@@ -34,15 +34,17 @@ def permute(
         of_type(name, argument, value, *kind)
         of_shape(name, argument, value, shape)
         writable(name, argument, value)
-    ids = topk_ids.long().flatten()
+    chosen = topk_ids.long().flatten()
+    known = (chosen >= 0) & (chosen < n_expert)
+    local = chosen
     if expert_map is not None:
         of_type(name, "expert_map", expert_map, "i32")
         of_shape(name, "expert_map", expert_map, (n_expert,))
-        known = (ids >= 0) & (ids < n_expert)
-        ids = torch.where(known, expert_map.long()[ids.clamp(0, n_expert - 1)], -1)
-    ids = torch.where((ids >= 0) & (ids < n_local_expert), ids, n_local_expert)
+        local = expert_map.long()[chosen.clamp(0, n_expert - 1)]
+    here = known & (local >= 0) & (local < n_local_expert)
+    ids = torch.where(here, local, torch.where(known, n_expert + chosen, 2 * n_expert))
     order = torch.sort(ids, stable=True).indices
-    counts = torch.bincount(ids, minlength=n_local_expert + 1)[:n_local_expert]
+    counts = torch.bincount(ids[here], minlength=n_local_expert)
     own = int(counts.sum())
     inverse = torch.empty_like(order)
     inverse[order] = torch.arange(len(order))
@@ -50,6 +52,29 @@ def permute(
     permuted_input[:own] = input.contiguous().view(torch.uint8)[order[:own] // topk].view(input.dtype)
     inv_permuted_idx.copy_(inverse.view(tokens, topk))
     permuted_idx[:own] = order[:own].to(torch.int32)
+    for value, numbers in zip(kept, (ids[order], order, *(() if expert_map is None else (ids,)))):
+        value.copy_(numbers.view_as(value))
+
+
+def permute_with_scratch(*given: Any) -> None:
+    """`permute` that leaves in its memory [T, k] int32 what it sorted: each place's expert (those of other ranks as n_expert + id), each place's row, and with a map the experts
+    unsorted. sort_workspace is not worked in."""
+    name = "moe_permute_with_scratch"
+    *given, workspace, permuted_experts_id, sorted_row_idx, topk_ids_for_sort = given
+    tokens, topk = shape_of(name, "topk_ids", given[1], 2)
+    of_type(name, "sort_workspace", workspace, "i8")
+    kept = {"permuted_experts_id": permuted_experts_id, "sorted_row_idx": sorted_row_idx, "topk_ids_for_sort": topk_ids_for_sort}
+    for argument, value in kept.items():
+        of_type(name, argument, value, "i32")
+        if value.numel() != tokens * topk:
+            raise refuse(name, f"has {value.numel()} places, expected {tokens * topk}", argument=argument, code="bad_shape")
+        writable(name, argument, value)
+    permute(*given, kept=tuple(kept.values()))
+
+
+def sort_workspace_size(num_expanded_rows: int, num_experts: int) -> int:
+    """The bytes that a sort works in: none."""
+    return 0
 
 
 def unpermute(permuted_hidden_states: Any, topk_weights: Any, inv_permuted_idx: Any, expert_first_token_offset: Any, topk: int, hidden_states: Any) -> None:
