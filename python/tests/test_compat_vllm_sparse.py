@@ -260,6 +260,11 @@ def test_four_bits_with_zeros_behind_and_scales_of_rows():
     for row in range(5):  # of the first tile, the first 32 rows lie 16 bytes apart
         assert torch.equal(raw(of_rows)[row], raw(tiles).flatten()[row * 16 : row * 16 + 3])
     made, words = C.scaled_fp4_quant(x, scale, True)
+    for swizzled in (True, False):
+        for given, taken in zip(C.scaled_fp4_quant(x, scale, swizzled), ops.create_fp4_output_tensors(*x.shape, x.device, swizzled)):
+            assert given.shape == taken.shape and given.dtype == taken.dtype
+    padded, zeros = ops.create_fp4_output_tensors(*x.shape, x.device, True, padded_n=256)
+    assert padded.shape == (len(x), 128) and zeros.shape == (128, 4) and not zeros.any()
     assert words.dtype == torch.int32 and tuple(words.shape) == (128, 1) and torch.equal(made, alone)
     out, room = torch.ones(5, 32, dtype=torch.uint8), torch.ones(128, 1, dtype=torch.int32)
     C.scaled_fp4_quant.out(x, scale, True, output=out, output_scale=room)

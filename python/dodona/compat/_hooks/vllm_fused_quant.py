@@ -165,4 +165,21 @@ def silu_and_mul_with_clamp(out: Any, input: Any, limit: float, alpha: float = 1
     target[...] = values if is_torch(target) else values.view(target.dtype)
 
 
-QUANTIZED = (rms_norm_dynamic_per_token_quant, rms_norm_per_block_quant, silu_and_mul_per_block_quant)
+def create_fp4_scale_tensor(m: int, n: int, device: Any, is_sf_swizzled_layout: bool) -> Any:
+    """Room for the scales of [m, n] codes of E2M1: zeros in tiles of 128 rows and four scales, int32 [m rounded up, n / 64 rounded up], or uint8 [m, n / 16]."""
+    import torch
+
+    if not is_sf_swizzled_layout:
+        return torch.empty((m, n // 16), device=device, dtype=torch.uint8)
+    return torch.zeros((-(-m // 128) * 128, -(-(n // 16) // 4)), device=device, dtype=torch.int32)
+
+
+def create_fp4_output_tensors(m: int, n: int, device: Any, is_sf_swizzled_layout: bool, padded_n: Optional[int] = None) -> Any:
+    """Room for what scaled_fp4_quant makes of [m, n], or of rows padded to padded_n: codes uint8 [m, n / 2], and `create_fp4_scale_tensor`."""
+    import torch
+
+    width = n if padded_n is None else padded_n
+    return torch.empty((m, width // 2), device=device, dtype=torch.uint8), create_fp4_scale_tensor(m, width, device, is_sf_swizzled_layout)
+
+
+QUANTIZED = (create_fp4_output_tensors, create_fp4_scale_tensor, rms_norm_dynamic_per_token_quant, rms_norm_per_block_quant, silu_and_mul_per_block_quant)
