@@ -32,6 +32,7 @@
 #include "oracle/faults/told/rows_of_zeros.h"
 #include "oracle/faults/told/scales_used.h"
 #include "oracle/faults/told/softmax.h"
+#include "oracle/faults/told/substituted.h"
 #include "oracle/faults/told/two_uses.h"
 
 namespace dodona::oracle {
@@ -208,6 +209,8 @@ Explained explain(const Case& c, const GoldenRun& golden, const NamedTensors& ac
     if (auto explanation = experts_left_out(call, actual, verdict, alone, time_is_up)) found.push_back(std::move(*explanation));
   if (!complete())
     if (auto explanation = one_of_two_uses(call, actual, verdict, alone, time_is_up)) found.push_back(std::move(*explanation));
+  if (!complete())
+    if (auto explanation = substituted(call, actual, with_details(), alone, time_is_up)) found.push_back(std::move(*explanation));
   // What the numbers say by themselves, where no mistake that can be made again does.
   for (const auto told : {rows_of_requests, rows_of_zeros, largest_code, softmax_told, norm_told, layernorm_told, row_weights,
                           parts_of_depth, key_weights, scales_used, depth_elsewhere, rank_terms, holds_inputs, nothing_drawn})

@@ -127,9 +127,10 @@ std::span<const Fault> composed_faults() {
   static const std::vector<Fault> all = [] {
     std::vector<Fault> list;
     for (const auto part :
-         {axis_faults(), part_faults(), pass_faults(), limit_faults(), word_faults(), maximum_faults(), carried_faults(),
-          zero_point_faults(), softmax_sum_faults(), tile_store_faults(), stride_faults(), list_faults(), angle_faults(),
-          shared_head_faults(), hidden_faults(), order_faults(), read_on_faults(), scales_together_faults(), alike_faults()})
+         {axis_faults(),    part_faults(),        pass_faults(),        limit_faults(),      word_faults(),    maximum_faults(),
+          carried_faults(), zero_point_faults(),  softmax_sum_faults(), tile_store_faults(), stride_faults(),  list_faults(),
+          angle_faults(),   shared_head_faults(), hidden_faults(),      order_faults(),      read_on_faults(), scales_together_faults(),
+          alike_faults(),   function_faults()})
       list.insert(list.end(), part.begin(), part.end());
     return list;
   }();

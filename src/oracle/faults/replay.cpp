@@ -11,6 +11,7 @@
 #include "dodona/error.h"
 #include "oracle/faults/explain.h"
 #include "oracle/faults/faults.h"
+#include "oracle/faults/told/units.h"
 #include "quant/element.h"
 
 namespace dodona::oracle {
@@ -122,23 +123,28 @@ std::optional<Verdict> verdict_with(const Placed& placed, const Arguments& input
   return found;
 }
 
-/// Whether the elements that fail would all be right if the mistake had been made with them alone: of one tile, of one request. Enough of
-/// them, and with different values, in a place that has a name.
-bool explains_what_fails(const OutputVerdict& output, const OutputVerdict& other) {
+/// Where elements fail that would all be right if the mistake had been made with them alone: of one tile, of one request, of every second
+/// row. Enough of them, and with different values, in a place that has a name, or that tells them from those which the mistake spoils.
+std::optional<std::string> where_it_explains(const Op& op, const Arguments& inputs, const OutputVerdict& output,
+                                             const OutputVerdict& other) {
   constexpr std::size_t enough = 8, values_enough = 4;
-  if (output.detail == nullptr || other.detail == nullptr || output.pattern.starts_with("scattered") ||
-      output.pattern.starts_with("sporadic"))
-    return false;
+  if (output.detail == nullptr || other.detail == nullptr) return std::nullopt;
   const OutputDetail &had = *output.detail, &has = *other.detail;
-  if (had.failing.size() < enough || has.share.size() != had.share.size() || has.actual.elements() != had.actual.elements()) return false;
+  if (had.failing.size() < enough || has.share.size() != had.share.size() || has.actual.elements() != had.actual.elements())
+    return std::nullopt;
   std::set<std::uint64_t> values;
   std::vector<std::int64_t> still = has.failing;
   std::sort(still.begin(), still.end());
   for (const std::int64_t i : had.failing) {
-    if (std::isnan(has.share[static_cast<std::size_t>(i)]) || std::binary_search(still.begin(), still.end(), i)) return false;
+    if (std::isnan(has.share[static_cast<std::size_t>(i)]) || std::binary_search(still.begin(), still.end(), i)) return std::nullopt;
     if (values.size() < values_enough) values.insert(quant::get_bits(had.actual, i));
   }
-  return values.size() >= values_enough;
+  if (values.size() < values_enough) return std::nullopt;
+  const bool has_a_name = !output.pattern.starts_with("scattered") && !output.pattern.starts_with("sporadic");
+  if (has_a_name || still.empty()) return output.pattern;
+  const LogicalView view = logical_view(op, *op.schema().find_tensor(output.name), had.golden.shape(), inputs);
+  if (element_count(view.shape) != had.golden.elements()) return std::nullopt;
+  return told_apart(had.failing, still, view);
 }
 
 /// Of what fails enough is compared with the mistake too: what lies beyond an operand's end may hide all that is wrong. Without every
@@ -195,8 +201,11 @@ std::optional<Explanation> replay(const Placed& placed, const NamedTensors& actu
     explanation.failing += left;
     if (left > 0) explanation.complete = false;
     if (fails(output)) ++fail;
-    if (fails(output) && part && (part = explains_what_fails(output, *same)))
-      place += (place.empty() ? "" : "; ") + output.name + ", " + output.pattern;
+    if (fails(output) && part) {
+      const auto where = where_it_explains(placed.site.call.op, placed.site.call.inputs, output, *same);
+      part = where.has_value();
+      if (where) place += (place.empty() ? "" : "; ") + output.name + ", " + *where;
+    }
     if (left == 0 && fails(output)) explanation.outputs.push_back(output.name);
   }
   if (part && !explanation.complete) explanation.part = place;

@@ -24,6 +24,8 @@ std::span<const Fault> order_faults();
 std::span<const Fault> read_on_faults();
 /// Of the call as a whole: the same mistake made with two inputs; optional inputs that are not handed on.
 std::span<const Fault> alike_faults();
+/// Of inputs: what one function of a number makes of all of them.
+std::span<const Fault> function_faults();
 /// Of the call as a whole: several scales at once.
 std::span<const Fault> scales_together_faults();
 

@@ -172,6 +172,31 @@ class LayerNorm {
     add("the mean of squares is taken, not the variance about the mean", [](const Moments& m) {
       return Moments{m.mean, m.variance + m.mean * m.mean};
     });
+    // Each number on the way, kept in each of the narrow types.
+    for (const DType type : {DType::bf16, DType::f16}) {
+      const std::string in = " in " + std::string(name(type));
+      const auto kept = [type](double x) { return through(type, x); };
+      const auto narrow = [&](const std::string& what, const std::function<Moments(const Moments&)>& other) {
+        all.push_back({what + in, [=, this](std::int64_t r) { return other(moments(r, 0, width_)); }});
+      };
+      narrow("the variance with epsilon is kept", [=](const Moments& m) { return Moments{m.mean, 0, std::sqrt(kept(m.variance + eps))}; });
+      narrow("the variance is kept", [=](const Moments& m) { return Moments{m.mean, kept(m.variance)}; });
+      narrow("the mean is kept", [=](const Moments& m) {
+        const double mean = kept(m.mean);
+        return Moments{mean, m.variance + (m.mean - mean) * (m.mean - mean)};
+      });
+      narrow("the root of the variance is kept", [=](const Moments& m) { return Moments{m.mean, 0, kept(std::sqrt(m.variance + eps))}; });
+      narrow("the reciprocal of the root of the variance is kept", [=](const Moments& m) {
+        return Moments{m.mean, 0, 1 / kept(1 / std::sqrt(m.variance + eps))};
+      });
+      for (const bool mean_too : {true, false})
+        narrow(std::string("the variance is the mean of squares less the square of the mean, which cancels: ") +
+                   (mean_too ? "both are kept" : "the first is kept"),
+               [=](const Moments& m) {
+                 const double squares = kept(m.variance + m.mean * m.mean), mean = mean_too ? kept(m.mean) : m.mean;
+                 return Moments{m.mean, std::fmax(squares - mean * mean, 0)};
+               });
+    }
     add("no mean is taken off: the root of the mean of squares is divided by", [](const Moments& m) {
       return Moments{0, m.variance + m.mean * m.mean};
     });

@@ -34,16 +34,17 @@ struct Used {
 
 class ScalesOf {
  public:
-  ScalesOf(const FaultCase& call, const ProductModel& model, const OutputVerdict& output, const ScaleBlocks& blocks)
-      : call_(call), model_(model), output_(output), blocks_(blocks) {
+  /// With `split` each block is asked for in so many parts.
+  ScalesOf(const FaultCase& call, const ProductModel& model, const OutputVerdict& output, const ScaleBlocks& blocks, std::int64_t split)
+      : call_(call), model_(model), output_(output), blocks_(blocks), split_(split) {
     std::vector<ScaleBlocks> others;
     for (const ScaleBlocks& other : model.blocks())
       if (other.scale != blocks.scale) others.push_back(other);
     factors_ = model.factors(others);
     groups_ = blocks.depth_is_row ? blocks.in_columns : blocks.in_rows;
-    in_depth_ = blocks.depth_is_row ? blocks.in_rows : blocks.in_columns;
+    in_depth_ = (blocks.depth_is_row ? blocks.in_rows : blocks.in_columns) * split;
     group_size_ = blocks.depth_is_row ? blocks.columns : blocks.rows;
-    block_size_ = blocks.depth_is_row ? blocks.rows : blocks.columns;
+    block_size_ = (blocks.depth_is_row ? blocks.rows : blocks.columns) / split;
     read_given();
   }
 
@@ -91,7 +92,8 @@ class ScalesOf {
     }
   }
   double given(const Place& p) const {
-    const std::int64_t row = blocks_.depth_is_row ? p.block : p.group, column = blocks_.depth_is_row ? p.group : p.block;
+    const std::int64_t block = p.block / split_;
+    const std::int64_t row = blocks_.depth_is_row ? block : p.group, column = blocks_.depth_is_row ? p.group : block;
     return given_[static_cast<std::size_t>(row * blocks_.in_columns + column)];
   }
   bool inside(const Place& p) const { return p.group >= 0 && p.group < groups_ && p.block >= 0 && p.block < in_depth_; }
@@ -158,6 +160,24 @@ class ScalesOf {
         return given(other);
       });
     };
+    if (split_ > 1) {
+      const std::int64_t in_group = in_depth_ / split_;
+      const std::string often = std::to_string(split_) + " times as often as they should, with every " + std::to_string(block_size_);
+      add(blocks_.scale + ": scales move on along the depth " + often + ": behind a row's last one come the next row's",
+          [this, in_group](const Place& p) -> std::optional<double> {
+            const std::int64_t at = std::min(p.group * in_group + p.block, groups_ * in_group - 1);
+            return given({at / in_group, at % in_group * split_});
+          });
+      add(blocks_.scale + ": scales move on along the depth " + often + ": a row's last one counts for the rest",
+          [this, in_group](const Place& p) -> std::optional<double> {
+            return given({p.group, std::min(p.block, in_group - 1) * split_});
+          });
+      add(blocks_.scale + ": scales move on along the depth " + often + ", and begin anew behind the last",
+          [this, in_group](const Place& p) -> std::optional<double> {
+            return given({p.group, p.block % in_group * split_});
+          });
+      return found;
+    }
     const std::string depth = blocks_.scale + ": block i of the depth has the scale of block ";
     for (const std::int64_t step : {-1, 1, -2, 2, -4, 4})
       from(depth + "i " + (step < 0 ? "- " : "+ ") + std::to_string(std::abs(step)) +
@@ -230,7 +250,7 @@ class ScalesOf {
     for (const Used& u : other) {
       std::vector<Place> candidates;
       for (std::int64_t g = 0; g < groups_; ++g)
-        for (std::int64_t c = 0; c < in_depth_; ++c)
+        for (std::int64_t c = 0; c < in_depth_; c += split_)
           if (near(u, given({g, c}))) candidates.push_back({g, c});
       double value = u.value;
       std::string what = number(u.value) + ", which is none of the call's";
@@ -243,12 +263,12 @@ class ScalesOf {
           return far(a) < far(b);
         });
         value = given(best);
-        what = "that of row " + std::to_string(best.group) + ", block " + std::to_string(best.block);
+        what = "that of row " + std::to_string(best.group) + ", block " + std::to_string(best.block / split_);
       }
       values[{u.place.group, u.place.block}] = value;
       constexpr std::size_t few = 3;
       if (shown++ < few)
-        examples += (examples.empty() ? "" : "; ") + ("row " + std::to_string(u.place.group) + ", block " + std::to_string(u.place.block)) +
+        examples += (examples.empty() ? "" : "; ") + ("row " + std::to_string(u.place.group) + ", " + part_in_words(u.place.block)) +
                     " has " + what;
     }
     return verified(
@@ -259,10 +279,17 @@ class ScalesOf {
         blocks_.scale + ": other scales than the given ones multiply: " + examples + (shown > 3 ? "..." : ""), actual, options);
   }
 
+  std::string part_in_words(std::int64_t block) const {
+    const std::string number = std::to_string(block / split_);
+    if (split_ == 1) return "block " + number;
+    return "part " + std::to_string(block % split_) + " of " + std::to_string(split_) + " of block " + number;
+  }
+
   const FaultCase& call_;
   const ProductModel& model_;
   const OutputVerdict& output_;
   const ScaleBlocks& blocks_;
+  std::int64_t split_;
   ProductModel::Factors factors_;
   std::vector<double> given_, rest_;
   std::int64_t groups_ = 1, in_depth_ = 1, group_size_ = 1, block_size_ = 1;
@@ -280,8 +307,13 @@ std::optional<Explanation> scales_used(const FaultCase& call, const NamedTensors
     if (output.name != model->output() || output.failing == 0 || output.detail == nullptr || !is_float(output.detail->actual.dtype()) ||
         bits(output.detail->actual.dtype()) <= 8)
       continue;
-    for (const ScaleBlocks& blocks : model->blocks())
-      if (auto found = ScalesOf(call, *model, output, blocks).explanation(actual, options)) return found;
+    for (const std::int64_t split : {1, 2, 4, 8})
+      for (const ScaleBlocks& blocks : model->blocks()) {
+        constexpr std::int64_t most_parts = 64, least_part = 16;
+        const std::int64_t size = blocks.depth_is_row ? blocks.rows : blocks.columns;
+        if (split > 1 && (size % split != 0 || size / split < least_part || model->depth() / size * split > most_parts)) continue;
+        if (auto found = ScalesOf(call, *model, output, blocks, split).explanation(actual, options)) return found;
+      }
   }
   return std::nullopt;
 }
