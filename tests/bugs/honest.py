@@ -390,8 +390,9 @@ def decode_attention(x, seen=lambda n: n, more=lambda most, sink: 0):
     return {"o": out}
 
 
-def extend_attention(x, window):
-    """New tokens behind a prefix, each seeing `window` keys before itself."""
+def extend_attention(x, window=10**6, near=None, more=lambda prefix, at, most, h: 0):
+    """New tokens behind a prefix: a query at `at` sees `window` keys before itself, or near(at, prefix, keys); more() is added to the sum."""
+    near = near or (lambda at, prefix, keys: slice(max(0, at - window), at + 1))
     heads = x.q_extend.shape[1]
     group = heads // x.k_extend.shape[1]
     out = np.zeros((*x.q_extend.shape[:2], x.v_extend.shape[-1]), x.q_extend.dtype)
@@ -403,9 +404,9 @@ def extend_attention(x, window):
             values = np.concatenate([f32(x.v_buffer[slots, h // group]), f32(x.v_extend[first:end, h // group])])
             for i in range(first, end):
                 at = len(slots) + i - first
-                near = slice(max(0, at - window), at + 1)
-                weights, total, _ = softmax_rows(keys[near] @ f32(x.q_extend[i, h]) * F32(x.sm_scale))
-                out[i, h] = (weights @ values[near] / total).astype(out.dtype)
+                seen = near(at, len(slots), len(keys))
+                weights, total, most = softmax_rows(keys[seen] @ f32(x.q_extend[i, h]) * F32(x.sm_scale))
+                out[i, h] = (weights @ values[seen] / (total + F32(more(len(slots), at, most, h)))).astype(out.dtype)
     return {"o_extend": out}
 
 

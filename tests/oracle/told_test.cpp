@@ -331,6 +331,15 @@ TEST(Told, RowsOfALayerNormByAnotherFormula) {
     }
   });
   expect_named(squared, "out: rows are divided by the variance squared, where its root belongs");
+  const Replayed narrow = outputs_changed("layernorm T=12 D=384", [](const Arguments& inputs, const Tensor& out) {
+    const Tensor &x = *inputs.find("input"), &gamma = *inputs.find("gemma"), &beta = *inputs.find("beta");
+    for (std::int64_t i = 0; i < 12 * 384; ++i) {
+      const auto [mean, variance] = moments(x, i / 384, 384);
+      const double kept = quant::round_to(DType::bf16, variance + 1e-6);
+      quant::set(out, i, (quant::get(x, i) - mean) / std::sqrt(kept) * quant::get(gamma, i % 384) + quant::get(beta, i % 384));
+    }
+  });
+  expect_named(narrow, "out: the variance with epsilon is kept in bf16");
 }
 
 TEST(Told, NormsOfPartsOfBlocks) {

@@ -209,13 +209,20 @@ Explained explain(const Case& c, const GoldenRun& golden, const NamedTensors& ac
     if (auto explanation = experts_left_out(call, actual, verdict, alone, time_is_up)) found.push_back(std::move(*explanation));
   if (!complete())
     if (auto explanation = one_of_two_uses(call, actual, verdict, alone, time_is_up)) found.push_back(std::move(*explanation));
-  if (!complete())
-    if (auto explanation = substituted(call, actual, with_details(), alone, time_is_up)) found.push_back(std::move(*explanation));
+  // What each part of the outputs was made of: by one rule it is said at once, else behind what is told below. Its runs are many: others
+  // need time too.
+  const double until = watch.seconds() + seconds / 4;
+  const auto its_time_is_up = [&] { return time_is_up() || watch.seconds() > until; };
+  const auto in_place = [](const Explanation& e) { return e.complete || e.of_all_failing || !e.part.empty(); };
+  std::optional<Substituted> parts;
+  if (std::none_of(found.begin(), found.end(), in_place)) parts = substituted(call, actual, with_details(), alone, its_time_is_up);
+  if (parts && parts->by_rule) found.push_back(std::exchange(parts, std::nullopt)->explanation);
   // What the numbers say by themselves, where no mistake that can be made again does.
   for (const auto told : {rows_of_requests, rows_of_zeros, largest_code, softmax_told, norm_told, layernorm_told, row_weights,
                           parts_of_depth, key_weights, scales_used, depth_elsewhere, rank_terms, holds_inputs, nothing_drawn})
     if (!complete() && !time_is_up())
       if (auto explanation = told(call, actual, with_details(), alone)) found.push_back(std::move(*explanation));
+  if (!complete() && parts) found.push_back(std::move(parts->explanation));
   if (complete()) std::erase_if(found, [](const Explanation& e) { return !e.complete; });
   std::stable_sort(found.begin(), found.end(), [](const Explanation& a, const Explanation& b) { return a.failing < b.failing; });
   return explained;

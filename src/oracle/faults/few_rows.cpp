@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <set>
 
 #include "dodona/error.h"
 #include "oracle/faults/explain.h"
@@ -93,6 +94,22 @@ bool is_another_call(const Placed& placed) {
          fault.instead == nullptr && !fault.reads_beyond;
 }
 
+namespace {
+
+JudgeOptions with_details(JudgeOptions options) {
+  options.details = true;
+  return options;
+}
+/// Of the elements that fail, those that fail with the mistake too: what it spoils beside them says that it was not made everywhere.
+std::int64_t still_failing(const OutputVerdict& output, const OutputVerdict& other) {
+  if (output.detail == nullptr || other.detail == nullptr) return other.failing;
+  const std::set<std::int64_t> still(other.detail->failing.begin(), other.detail->failing.end());
+  const auto& failing = output.detail->failing;
+  return std::count_if(failing.begin(), failing.end(), [&](std::int64_t i) { return still.count(i) > 0; });
+}
+
+}  // namespace
+
 std::unique_ptr<FewRows> FewRows::of(const FaultCase& call, const NamedTensors& actual, const Verdict& verdict,
                                      const JudgeOptions& options) {
   for (const std::string& symbol : counted_by(call)) {
@@ -115,7 +132,7 @@ std::unique_ptr<FewRows> FewRows::of(const FaultCase& call, const NamedTensors& 
 FewRows::FewRows(const FaultCase& call, const NamedTensors& actual, const JudgeOptions& options, const Window& window)
     : whole_(call.inputs),
       window_(window),
-      options_(options),
+      options_(with_details(options)),
       inputs_(resized(call.op, call.inputs, window)),
       actual_(windowed(call.op, actual, window)),
       golden_(run_golden(call.op, inputs_, call.exec)),
@@ -142,7 +159,8 @@ bool FewRows::rule_out_within(const Placed& placed) const {
   const auto here = placed_.find(placed.id());
   if (here == placed_.end()) return false;
   const auto explanation = replay(here->second, actual_, verdict_, options_);
-  return explanation && !explanation->complete && explanation->outputs.empty() && 2 * explanation->failing > verdict_.failing();
+  return explanation && !explanation->complete && explanation->outputs.empty() && explanation->part.empty() &&
+         2 * explanation->failing > verdict_.failing();
 }
 
 /// These rows of the whole call with the mistake.
@@ -156,7 +174,7 @@ bool FewRows::rule_out_of_whole(const Placed& placed) const {
     for (const OutputVerdict& output : verdict_.outputs) {
       const auto same = std::find_if(other.outputs.begin(), other.outputs.end(), [&](const auto& o) { return o.name == output.name; });
       if (same == other.outputs.end() || (output.outcome == Outcome::fail && same->failing == 0)) return false;
-      left += same->failing;
+      left += still_failing(output, *same);
     }
     return 2 * left > verdict_.failing();
   } catch (const Error&) {

@@ -27,7 +27,7 @@ struct Member {
 /// Runs that differ in one number.
 struct Family {
   std::vector<Member> members;
-  enum class Kind { index, further, number, element } kind;
+  enum class Kind { index, further, number, more, element } kind;
   std::string symbol;                 ///< of the dimension
   std::vector<std::int64_t> numbers;  ///< of each run
 };
@@ -58,11 +58,13 @@ Arguments inputs_of(const FaultCase& call, const Family& family, std::int64_t nu
   Arguments inputs = call.inputs;
   for (const Member& member : family.members) {
     const FaultSite& site = *member.site;
-    if (family.kind == Family::Kind::number || family.kind == Family::Kind::element) {
+    if (family.symbol.empty()) {
       const Tensor changed = copy_of(*call.inputs.find(site.name)), codes = as_codes(changed, site.spec->storage);
       for (std::int64_t i = 0; i < codes.elements(); ++i)
-        family.kind == Family::Kind::number ? quant::set(codes, i, static_cast<double>(number))
-                                            : quant::set_bits(codes, i, quant::get_bits(site.tensor, number));
+        if (family.kind == Family::Kind::element)
+          quant::set_bits(codes, i, quant::get_bits(site.tensor, number));
+        else
+          quant::set(codes, i, static_cast<double>(number) + (family.kind == Family::Kind::more ? quant::get(codes, i) : 0));
       inputs.set(site.name, changed);
       continue;
     }
@@ -130,6 +132,9 @@ std::vector<Family> families_of(const std::vector<FaultSite>& sites) {
     for (std::int64_t n = 0; std::ssize(numbers) < most_numbers && n < most_numbers; ++n) numbers.insert(n);
     std::erase_if(numbers, [](std::int64_t n) { return n < 0; });
     found.push_back({{{&site, 0}}, Family::Kind::number, "", {numbers.begin(), numbers.end()}});
+    Family more{{{&site, 0}}, Family::Kind::more, "", {}};
+    for (std::int64_t by = 1; by <= 128; by < 8 ? ++by : by *= 2) more.numbers.insert(more.numbers.end(), {by, -by});
+    found.push_back(std::move(more));
   }
   for (const FaultSite& site : sites) {
     if (site.tensor.rank() < 2 || site.tensor.elements() > most_numbers || !is_real(site.tensor.dtype())) continue;
@@ -219,21 +224,32 @@ bool match(const FaultCase& call, const Family& family, const NamedTensors& actu
   return std::all_of(outputs.begin(), outputs.end(), leave_out_nothing);
 }
 
-std::string words_of(const Family& family) {
+/// What a reader calls it.
+std::string dimension_in_words(const Op& op, const std::string& symbol) {
+  if (symbol == "E") return "E (experts)";
+  if (symbol == "G") return "G (groups)";
+  if (symbol.starts_with("R") && op.info().category == Category::utility) return symbol + " (ranks)";
+  if (op.info().category != Category::attention && op.info().category != Category::rope) return symbol;
+  return symbol == "N" || symbol == "H" || symbol == "Nk" || symbol == "Nq" ? symbol + " (heads)" : symbol;
+}
+
+std::string words_of(const Op& op, const Family& family) {
+  const std::string symbol = dimension_in_words(op, family.symbol);
   std::string names;
   for (const Member& member : family.members) names += (names.empty() ? "" : ", ") + member.site->name;
   switch (family.kind) {
     case Family::Kind::number: return names + ": other numbers than the given ones count: ";
+    case Family::Kind::more: return names + ": numbers count as so many more than they are: ";
     case Family::Kind::element: return names + ": one number of it, counted through its memory, is used for all: ";
-    case Family::Kind::further: return names + ": along " + family.symbol + " other indices are read, so many further than their own: ";
+    case Family::Kind::further: return names + ": along " + symbol + " other indices are read, so many further than their own: ";
     case Family::Kind::index: break;
   }
-  return names + ": along " + family.symbol + " another index is read than its own: ";
+  return names + ": along " + symbol + " another index is read than its own: ";
 }
 
 }  // namespace
 
-std::optional<Explanation> substituted(const FaultCase& call, const NamedTensors& actual, const Verdict& verdict,
+std::optional<Substituted> substituted(const FaultCase& call, const NamedTensors& actual, const Verdict& verdict,
                                        const JudgeOptions& options, const std::function<bool()>& time_is_up) {
   auto outputs = failing_outputs(call, verdict);
   if (!outputs) return std::nullopt;
@@ -242,21 +258,26 @@ std::optional<Explanation> substituted(const FaultCase& call, const NamedTensors
   const std::vector<FaultSite> sites = input_sites(call);
   for (const Family& family : families_of(sites)) {
     if (!match(call, family, actual, detailed, *outputs, time_is_up)) continue;
-    Explanation found{"another-index-or-number", words_of(family)};
+    Explanation found{"another-index-or-number", words_of(call.op, family)};
     std::string parts;
+    bool by_rule = true;
     for (const Failing& failing : *outputs) {
       const auto assignment = assigned(failing.elements, failing.matches, std::ssize(family.numbers), failing.view);
       if (!assignment) break;
-      parts += (parts.empty() ? "" : "; ") + (outputs->size() > 1 ? failing.output->name + ": " : "") +
-               words_of(*assignment, family.numbers, failing.view);
+      const Told told = words_of(*assignment, family.numbers, failing.view);
+      by_rule = by_rule && told.by_rule;
+      parts += (parts.empty() ? "" : "; ") + (outputs->size() > 1 ? failing.output->name + ": " : "") + told.words;
       found.outputs.push_back(failing.output->name);
       found.failing += std::ssize(failing.output->detail->failing) - std::ssize(failing.elements);
     }
     if (found.outputs.size() != outputs->size()) continue;
     found.text += parts + "; where it fails: " + outputs->front().output->pattern;
     found.complete = found.failing == 0;
-    if (!found.complete) found.outputs.clear();
-    return found;
+    if (!found.complete) {
+      found.outputs.clear();
+      found.part = "what fails and is neither 0 nor NaN (but for " + std::to_string(found.failing) + " elements)";
+    }
+    return Substituted{std::move(found), by_rule};
   }
   return std::nullopt;
 }

@@ -29,12 +29,10 @@ struct Shared {
 };
 
 /// How likely it is that some unit has a run that gives all of it, where each run gives an element by chance as often as here those do that
-/// are not the unit's.
+/// are not the one of the unit.
 double chance_of(const std::map<std::vector<std::int64_t>, Shared>& units, std::int64_t runs, std::int64_t elements, std::int64_t hits) {
-  double own = 0;
-  for (const auto& [unit, shared] : units) own += static_cast<double>(shared.elements) * static_cast<double>(runs_of(shared.bits).size());
-  const double others = static_cast<double>(elements) * static_cast<double>(runs) - own;
-  const double rate = (static_cast<double>(hits) - own + 1) / (others + 1);
+  const double others = static_cast<double>(elements) * static_cast<double>(runs - 1);
+  const double rate = (static_cast<double>(hits - elements) + 1) / (others + 1);
   double chance = 0;
   for (const auto& [unit, shared] : units)
     chance += static_cast<double>(runs) * std::pow(std::fmin(rate, 1.0), static_cast<double>(shared.elements));
@@ -64,6 +62,11 @@ std::vector<Rule> rules() {
   }
   found.push_back({"i with its lowest bit turned", [](std::int64_t i) { return i ^ 1; }});
   return found;
+}
+
+/// Two dimensions in single indices, one behind the other, counted as one.
+bool count_as_one(const std::vector<Cut>& cuts) {
+  return cuts.size() == 2 && cuts[0].tile == 1 && cuts[1].tile == 1 && cuts[1].dim == cuts[0].dim + 1;
 }
 
 std::string range_of(std::int64_t tile, std::int64_t size, std::int64_t extent) {
@@ -198,7 +201,7 @@ std::optional<Assignment> assigned(const std::vector<std::int64_t>& elements, co
   return std::nullopt;
 }
 
-std::string words_of(const Assignment& assignment, const std::vector<std::int64_t>& number_of, const LogicalView& view) {
+Told words_of(const Assignment& assignment, const std::vector<std::int64_t>& number_of, const LogicalView& view) {
   const auto numbers = [&](const std::vector<std::int64_t>& runs) {
     std::set<std::int64_t> found;
     for (const std::int64_t run : runs) found.insert(number_of[static_cast<std::size_t>(run)]);
@@ -208,7 +211,7 @@ std::string words_of(const Assignment& assignment, const std::vector<std::int64_
   std::set<std::int64_t> common = numbers(assignment.units.begin()->second);
   for (const auto& [unit, runs] : assignment.units)
     std::erase_if(common, [its = numbers(runs)](std::int64_t n) { return its.count(n) == 0; });
-  if (!common.empty()) return std::to_string(*common.begin());
+  if (!common.empty()) return {std::to_string(*common.begin()), true};
   const auto& cuts = assignment.partition.cuts;
   const auto name = [&](std::size_t k) { return view.names[cuts[k].dim]; };
   for (std::size_t k = 0; k < cuts.size() && assignment.units.size() >= 3; ++k)
@@ -216,8 +219,17 @@ std::string words_of(const Assignment& assignment, const std::vector<std::int64_
       for (const std::int64_t tile : {cuts[k].tile, std::int64_t{1}})
         if (std::all_of(assignment.units.begin(), assignment.units.end(),
                         [&](const auto& entry) { return numbers(entry.second).count(rule.value(entry.first[k] * tile)) > 0; }))
-          return rule.words + " of " + (tile > 1 || cuts[k].tile == 1 ? "" : "tile ") + name(k) + " i" +
-                 (cuts[k].tile > 1 && tile == 1 ? " (of " + std::to_string(cuts[k].tile) + ")" : "");
+          return {(rule.words == "i" ? "the number of its own place, " : "") + rule.words + " of " +
+                      (tile > 1 || cuts[k].tile == 1 ? "" : "tile ") + name(k) + " i" +
+                      (cuts[k].tile > 1 && tile == 1 ? " (of " + std::to_string(cuts[k].tile) + ")" : ""),
+                  true};
+  if (count_as_one(cuts))
+    for (const Rule& rule : rules())
+      if (std::all_of(assignment.units.begin(), assignment.units.end(), [&](const auto& entry) {
+            const std::int64_t at = entry.first[0] * view.shape[static_cast<int>(cuts[1].dim)] + entry.first[1];
+            return numbers(entry.second).count(rule.value(at)) > 0;
+          }))
+        return {rule.words + " of row i, counted over " + name(0) + " and " + name(1), true};
   std::string words;
   std::size_t shown = 0;
   constexpr std::size_t few = 4;
@@ -228,7 +240,7 @@ std::string words_of(const Assignment& assignment, const std::vector<std::int64_
     for (std::size_t k = 0; k < cuts.size(); ++k)
       words += (k > 0 ? ", " : "") + name(k) + " " + range_of(unit[k], cuts[k].tile, view.shape[static_cast<int>(cuts[k].dim)]);
   }
-  return words + (shown > few ? "..." : "");
+  return {words + (shown > few ? "..." : ""), false};
 }
 
 }  // namespace dodona::oracle

@@ -43,8 +43,13 @@ struct Assignment {
 std::optional<Assignment> assigned(const std::vector<std::int64_t>& elements, const std::vector<Bits>& matches, std::int64_t runs,
                                    const LogicalView& view);
 
-/// In words: `head 24..31: 0` of each, or `head i: i - 1` where a rule gives all. `number_of` is what a run stands for.
-std::string words_of(const Assignment& assignment, const std::vector<std::int64_t>& number_of, const LogicalView& view);
+/// `i - 1 of head i` where a rule gives all, or one number all; else of each `0 at head 24..31; ...`.
+struct Told {
+  std::string words;
+  bool by_rule;
+};
+/// `number_of` is what a run stands for.
+Told words_of(const Assignment& assignment, const std::vector<std::int64_t>& number_of, const LogicalView& view);
 
 /// Where `some` elements lie and `others` do not, in words: by the coarsest cut of which every part holds those of one kind alone. Nothing
 /// where parts are as small as that chance would do.

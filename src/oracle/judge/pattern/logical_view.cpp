@@ -16,6 +16,7 @@ LogicalView logical_view(const Op& op, const TensorSpec& spec, const Dims& shape
   const auto word = [&](const std::string& symbol) -> std::string {
     if (symbol == "E") return "expert";
     if (symbol == "T") return "token";
+    if (symbol == "R" && op.info().category == Category::utility) return "rank";
     if (symbol == "L" && op.info().category == Category::gemm) return "matrix";
     if (heads && (symbol == "N" || symbol == "H" || symbol == "Nh" || symbol == "Nq" || symbol == "Nk" || symbol == "Nv")) return "head";
     return symbol;
