@@ -6,7 +6,6 @@ from honest import fp8_gemm_nt
 SOURCE = "https://github.com/JustVugg/colibri/pull/298"
 LINE = "fp8_gemm_nt M=16 N=128 K=512"
 NAMES = r"sfa.*(one|row|stride|number|flat|group)"
-UNNAMED = "rows read the scales of other rows' groups"
 
 
 def kernel(x, wrong):

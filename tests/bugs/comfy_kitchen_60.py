@@ -6,6 +6,7 @@ from honest import f32
 SOURCE = "https://github.com/Comfy-Org/comfy-kitchen/pull/60"
 LINE = "per_token_quant_int8 M=16 K=512 --dtype x=f16"
 NAMES = r"f16|fp16|narrow|small|16 bits"
+UNNAMED = "no rule has a divisor that is narrowed after the maximum is made"
 
 
 def edit(inputs):  # every other row is small

@@ -6,7 +6,6 @@ from honest import BF16, by_blocks, f32
 SOURCE = "https://github.com/NVIDIA/cutlass/issues/3394"
 LINE = "fp8_blockwise_scaled_mm M=256 N=256 K=128"
 NAMES = r"scales_a.*(tile|rows|other|column)"
-UNNAMED = "in each tile of columns other rows have their scales: no call of the op has both"
 
 
 def kernel(x, wrong):

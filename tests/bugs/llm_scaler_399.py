@@ -6,6 +6,7 @@ from honest import BF16, f32
 SOURCE = "https://github.com/intel/llm-scaler/pull/399"
 LINE = "fused_add_rmsnorm T=4 H=1024"
 NAMES = r"twice|2 x|again|once more|double"
+UNNAMED = "a part of the columns is made of another sum than the rest: no argument of the call is both"
 
 
 def kernel(x, wrong):

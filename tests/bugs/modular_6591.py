@@ -6,7 +6,6 @@ from honest import F32, f32, softmax_rows
 SOURCE = "https://github.com/modular/modular/pull/6591"
 LINE = "batch_prefill_with_ragged_kv_cache Tq=21 Tk=60 N=4 Nk=2 D=64 Dv=64 B=2 --attr sm_scale=0.125 --with sinks"
 NAMES = r"sinks"
-UNNAMED = "a head's sink is not of its row or its head: the rows' factors are said"
 
 
 def kernel(x, wrong):

@@ -7,7 +7,6 @@ SOURCE = "https://github.com/sgl-project/sglang/pull/12583"
 LINE = "fp8_mqa_logits M=6 H=32 D=64 N=100"
 NAMES = r"cu_seq_len_k"
 
-UNNAMED = "no argument of the call counts so"
 
 
 def edit(inputs):

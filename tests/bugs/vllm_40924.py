@@ -7,7 +7,6 @@ SOURCE = "https://github.com/vllm-project/vllm/pull/40924"
 LINE = "merge_state_v2 T=12 N=4 D=192"
 NAMES = r"(parts? of rows|columns 128).*(head|row)|head.*columns 128"
 
-UNNAMED = "which columns of a head its blocks share is the kernel's own"
 
 
 def kernel(x, wrong):

@@ -103,7 +103,7 @@ void add_check(CLI::App& app, int& exit_code) {
   command->add_option("--report", options->report, "Write a self-contained HTML page with pictures to this file");
   command->add_flag("--explain", options->explain,
                     "On failure, replay the case under the other dialects and every applicable well-known mistake, and name those that "
-                    "reproduce the outputs");
+                    "reproduce the outputs; then with other indices, numbers and functions of each operand, part by part");
   command->add_option("--explain-seconds", options->explain_seconds, "How long to look for explanations")
       ->capture_default_str()
       ->check(not_below_zero());
