@@ -6,6 +6,7 @@ from honest import f32
 SOURCE = "https://github.com/Xilinx/ACCL/issues/25"
 LINE = "reduce_scatter_tensor R=3 T=3 H=128"
 NAMES = r"part|rank"
+UNNAMED = "of a sum over ranks the parts lie rotated: rows say so, and which rank has which part they do not"
 
 
 def kernel(x, wrong):

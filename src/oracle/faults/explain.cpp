@@ -222,7 +222,10 @@ Explained explain(const Case& c, const GoldenRun& golden, const NamedTensors& ac
                           parts_of_depth, key_weights, scales_used, depth_elsewhere, rank_terms, holds_inputs, nothing_drawn})
     if (!complete() && !time_is_up())
       if (auto explanation = told(call, actual, with_details(), alone)) found.push_back(std::move(*explanation));
-  if (!complete() && parts) found.push_back(std::move(parts->explanation));
+  if (!complete() && parts) {
+    parts->explanation.narrow = false;
+    found.push_back(std::move(parts->explanation));
+  }
   if (complete()) std::erase_if(found, [](const Explanation& e) { return !e.complete; });
   std::stable_sort(found.begin(), found.end(), [](const Explanation& a, const Explanation& b) { return a.failing < b.failing; });
   return explained;

@@ -19,6 +19,7 @@ struct Explanation {
   bool of_all_failing = false;       ///< all outputs that fail would be right, others would not: the mistake is made with these alone
   std::string part = {};             ///< where outputs fail, if those elements alone would all be right
   bool variant = false;              ///< somewhere a documented behaviour: a case line can ask for it
+  bool narrow = true;                ///< one number or rule says it all: else what the outputs hold says more, where that is known
 };
 
 struct Explained {

@@ -148,7 +148,7 @@ std::string likely_cause(const CheckResult& result) {
   if (result.outcome != Outcome::fail) return {};
   if (result.explained)
     for (const Explanation& e : result.explained->found)
-      if (e.complete) return doubt_about(result) + e.text;
+      if (e.complete && e.narrow) return doubt_about(result) + e.text;
   // A mistake made with the outputs that fail alone.
   if (result.explained)
     for (const Explanation& e : result.explained->found)
@@ -167,7 +167,7 @@ std::string likely_cause(const CheckResult& result) {
   const auto leaves_one_in = [&](std::int64_t share) -> std::string {
     if (result.explained)
       for (const Explanation& e : result.explained->found)
-        if (share * e.failing < failing)
+        if (!e.complete && share * e.failing < failing)
           return "consistent with, but for " + std::to_string(e.failing) + " of the " + std::to_string(failing) +
                  " elements that fail: " + e.text;
     return {};
@@ -190,6 +190,9 @@ std::string likely_cause(const CheckResult& result) {
       const bool whose = (relation.starts_with("exactly the") || relation.starts_with("only group")) && output.relations.size() >= 2;
       return output.verdict.name + ": " + relation + (whose ? ": " + output.relations[1] : says_where ? "" : "; " + place);
     }
+  if (result.explained)
+    for (const Explanation& e : result.explained->found)
+      if (e.complete) return doubt_about(result) + e.text;
   // What leaves a tenth says more than that it fails here and there.
   const bool nowhere = std::all_of(result.outputs.begin(), result.outputs.end(), [](const OutputCheck& output) {
     const std::string& place = output.verdict.pattern;
