@@ -6,7 +6,6 @@ from honest import flash_mla, with_lines
 SOURCE = "https://github.com/GeeeekExplorer/nano-vllm/pull/213"
 LINE = "flash_mla_with_kvcache B=3 Q=4 N=2 pages=12 W=4 parts=4 --attr softmax_scale=0.07 --attr causal=true"
 NAMES = r"(5|five) (keys )?more|cache_seqlens|length|more"
-UNNAMED = "keys behind the end of each request are seen by other numbers of queries"
 
 
 def kernel(x, wrong):

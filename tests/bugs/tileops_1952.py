@@ -6,7 +6,6 @@ from honest import BF16, by_blocks
 SOURCE = "https://github.com/tile-ai/TileOPs/pull/1952"
 LINE = "fp8_blockwise_scaled_grouped_mm M=70 N=128 K=128 E=4"
 NAMES = r"(tile|16).*(first|expert|group)|(first|expert|group).*(tile|16)"
-UNNAMED = "rows of a tile have another group's weights where the tile begins in that group alone"
 
 
 def kernel(x, wrong):

@@ -174,7 +174,8 @@ TEST_F(LayerCommand, OptionsThatCannotBeAreNamed) {
   refuses(tiny + "--backend fa9", "--backend is 'fa9', expected one of cutlass_mla, trtllm_mla");
   refuses(tiny + "--path sideways", "--path is 'sideways', expected one of mha, mha-one-shot");
   refuses(tiny + "--phase extend --kv-len 8 --prefix-len 3 --path mha", "which sees no prefix");
-  for (const char* experts : {"bogus", "w4a8", "plain"}) {
+  refuses(tiny + "--linear int8 --kv-len 9 --experts triton --against-experts triton", "--experts are run by triton as they are stored");
+  for (const char* experts : {"bogus", "w4a8"}) {
     refuses(tiny + "--kv-len 9 --chrome-trace " + path("w.json") + " --against-experts " + experts, "--against-experts are ");
     EXPECT_FALSE(fs::exists(path("w.json"))) << experts;
   }
