@@ -138,6 +138,21 @@ TEST(FalseAlarms, BesideATokenThatGoesAnywhereRowsMayLieAnywhere) {
   }
 }
 
+/// Rows that arrive in another order are held to their own codes, 6 for NaN among them, and to scales that may be NaN.
+TEST(FalseAlarms, RowsOfNanMayArriveInAnotherOrder) {
+  const std::string op_name = "deepep_low_latency_dispatch_nvfp4",
+                    sizes = " R=2 T=5 --attr num_max_dispatch_tokens_per_rank=8 --attr num_experts=8";
+  for (const std::string& text : {op_name + " H=48 topk=3 --dist ties --special nan-rows --seed 567398" + sizes,
+                                  op_name + " H=16 topk=1 --dist uniform --special nan-elements --seed 697529" + sizes}) {
+    const CaseLine line = parse_case_line(text);
+    const Op& op = registry().at(line.op);
+    const Arguments inputs = generate(line);
+    const std::optional<NamedTensors> outputs = otherwise(op, inputs, Way::strided);
+    ASSERT_TRUE(outputs.has_value());
+    EXPECT_EQ(judge(op, inputs, *outputs, {Mode::golden, one_thread()}).failing(), 0) << text;
+  }
+}
+
 TEST(FalseAlarms, AlternativesSumInOrdersOfTheirOwn) {
   for (const char* text :
        {"linear T=4 N=64 K=512 --dtype input=f32 --dtype weight=f32 --attr out_dtype=f32", "rmsnorm T=4 H=1024 --dtype input=f32",

@@ -115,7 +115,9 @@ void put_codes(const Fp4QuantRow& row, const GoldenOutput& codes, std::int64_t c
     const float v = static_cast<float>(element.exact) * factor.value;
     const double magnitude = std::fabs(static_cast<double>(v)),
                  reach = element.slack * std::fabs(static_cast<double>(factor.value)) * (1.0 + factor.units * f32_eps);
-    Bounded code{v, std::isfinite(v) ? magnitude * factor.units * f32_eps + reach : 0.0, factor.open};
+    // There is no NaN in e2m1: conversions give 6, and rows that a kernel puts elsewhere are held to that.
+    Bounded code{std::isnan(v) ? 6.0 : static_cast<double>(v), std::isfinite(v) ? magnitude * factor.units * f32_eps + reach : 0.0,
+                 factor.open};
     // A denormal element may count as zero, and zero times infinity is NaN.
     if (element.exact != 0 && std::fabs(element.exact) < flush_floor) {
       code = code.widened(magnitude);
