@@ -180,7 +180,7 @@ bool explains_sink_of_first_split(const Call& actual, std::string_view output, s
 
 void hopper(const Call& op, const Exec& exec) {
   if (op.backend == "fa2")
-    flashinfer_ragged_fa2_hopper(call_of(op), whole_requests_of(op), op.window_left, op.fixed_split_size, exec);
+    flashinfer_ragged_fa2_hopper(call_of(op), whole_requests_of(op), op.fixed_split_size, exec);
   else
     flashinfer_ragged_hopper(call_of(op), requests_of(op), exec);
 }

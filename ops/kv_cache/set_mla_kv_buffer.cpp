@@ -106,9 +106,10 @@ void fast(const SetMlaKvBuffer& op, const Exec& exec) {
       superseded_writes(tokens, row_count(op.kv_buffer), [&](std::int64_t t) { return dropped(op, t) ? -1 : slot_of(op, t); });
   parallel_for_rows(exec.threads, tokens, static_cast<double>(width), !kept_by_caches(tokens * bytes), bytes,
                     [&](std::int64_t t, Writing writing) {
-                      const bool stays = dropped(op, t) || superseded[static_cast<std::size_t>(t)] != 0;
-                      if (!stays) store_part(op, op.k_nope, t, 0, writing, exec);
-                      if (!stays) store_part(op, op.k_rope, t, nope, writing, exec);
+                      if (!dropped(op, t) && superseded[static_cast<std::size_t>(t)] == 0) {
+                        store_part(op, op.k_nope, t, 0, writing, exec);
+                        store_part(op, op.k_rope, t, nope, writing, exec);
+                      }
                       if (writing == Writing::streamed_last) dispatch<CopyRowKernel>(exec.isa, CopyRow{nullptr, nullptr, 0, writing});
                     });
 }

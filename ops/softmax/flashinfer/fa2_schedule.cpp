@@ -42,8 +42,12 @@ std::int64_t keys_of_split(const std::vector<std::int64_t>& tiles, const std::ve
 
 }  // namespace
 
+std::int64_t fa2_prefill_keys(std::int64_t tile_rows, const Fa2Request& request) {
+  return request.window < 0 ? request.keys : std::min(request.keys, request.window + tile_rows);
+}
+
 Fa2Prefill fa2_prefill(const std::vector<Fa2Request>& requests, std::int64_t key_heads, std::int64_t group, std::int64_t key_width,
-                       std::int64_t value_width, std::int64_t window, std::int64_t fixed_split) {
+                       std::int64_t value_width, std::int64_t fixed_split) {
   std::int64_t rows = 0;
   for (const Fa2Request& request : requests) rows += request.queries * group;
   Fa2Prefill plan{};
@@ -53,7 +57,7 @@ Fa2Prefill fa2_prefill(const std::vector<Fa2Request>& requests, std::int64_t key
   std::vector<std::int64_t> tiles, keys;
   for (const Fa2Request& request : requests) {
     tiles.push_back(ceil_div(request.queries * group, plan.tile_rows));
-    keys.push_back(window < 0 ? request.keys : std::min(request.keys, window + plan.tile_rows));
+    keys.push_back(fa2_prefill_keys(plan.tile_rows, request));
   }
   plan.keys_of_split = fixed_split > 0 ? fixed_split : keys_of_split(tiles, keys, 2 * fa2_multiprocessors / key_heads);
   plan.splits = *std::max_element(keys.begin(), keys.end()) > plan.keys_of_split;

@@ -14,6 +14,7 @@ constexpr std::int64_t fa2_multiprocessors = 132;
 /// Lengths of one request; queries times `heads` rows that share keys.
 struct Fa2Request {
   std::int64_t queries, keys;
+  std::int64_t window = -1;  ///< of prefill: keys before its position that a query sees, less than 0 for all
 };
 
 /// Of ragged prefill.
@@ -26,9 +27,11 @@ struct Fa2Prefill {
 
   std::int64_t tile_keys() const { return key_warps * keys_of_warp; }
 };
-/// `group`: query heads of a key head; `window`: less than 0 for none; `fixed_split`: keys of a split, 0 for the planner's own choice.
+/// `group`: query heads of a key head; `fixed_split`: keys of a split, 0 for the planner's own choice.
 Fa2Prefill fa2_prefill(const std::vector<Fa2Request>& requests, std::int64_t key_heads, std::int64_t group, std::int64_t key_width,
-                       std::int64_t value_width, std::int64_t window, std::int64_t fixed_split);
+                       std::int64_t value_width, std::int64_t fixed_split);
+/// Keys that a tile of so many rows needs, at most.
+std::int64_t fa2_prefill_keys(std::int64_t tile_rows, const Fa2Request& request);
 
 /// Of paged MLA.
 struct Fa2Mla {

@@ -39,17 +39,20 @@ const std::byte* row_of(const Tensor& t, std::int64_t token, std::int64_t head) 
   return t.as<const std::byte>() + 2 * (token * t.stride(0) + head * t.stride(1));
 }
 
+Fa2Request lengths_of(const RaggedRequest& request) {
+  return {request.queries, request.keys, request.window};
+}
+
 /// What all tiles share.
 struct Kernel {
-  Kernel(const Ragged& ragged, std::int64_t keys_before, const Fa2Prefill& chosen, Isa which)
-      : call(ragged), window(keys_before), plan(chosen), group(ragged.query.size(1) / ragged.key.size(1)), isa(which) {
+  Kernel(const Ragged& ragged, const Fa2Prefill& chosen, Isa which)
+      : call(ragged), plan(chosen), group(ragged.query.size(1) / ragged.key.size(1)), isa(which) {
     // The kernels' parameters are doubles.
     sigma = static_cast<float>(static_cast<double>(hw::log2_e) * (call.cap != 0 ? call.cap : call.scale));
     before_tanh = call.cap != 0 ? static_cast<float>(call.scale * static_cast<double>(hw::rcp(static_cast<float>(call.cap)))) : 0.0f;
   }
 
   const Ragged& call;
-  std::int64_t window;
   Fa2Prefill plan;
   std::int64_t group;
   Isa isa;
@@ -70,7 +73,7 @@ class Tile {
         value_width_(call_.value.size(2)),
         queries_(count(request.queries)),
         keys_(count(request.keys)),
-        window_(kernel.window < 0 ? keys_ : count(kernel.window)),
+        window_(request.window < 0 ? keys_ : count(request.window)),
         seen_before_(count(first_ / kernel.group)),
         from_(less(keys_ + seen_before_, queries_ + window_)) {
     for (std::int64_t i = 0; i < rows_; ++i) {
@@ -86,7 +89,7 @@ class Tile {
       return;
     }
     const auto split = static_cast<Count>(kernel_.plan.keys_of_split);
-    const std::int64_t most = kernel_.window < 0 ? request_.keys : std::min(request_.keys, kernel_.window + kernel_.plan.tile_rows);
+    const std::int64_t most = fa2_prefill_keys(kernel_.plan.tile_rows, lengths_of(request_));
     const Count splits = tiles_of(count(std::max<std::int64_t>(most, 1)), split);
     std::vector<OnlineRows> parts;
     for (Count s = 0; s < splits; ++s)
@@ -102,7 +105,7 @@ class Tile {
   bool sees(std::int64_t row, Count key, Count end) const {
     const Count own = count(query(row));
     if (request_.causal && key + queries_ > keys_ + own) return false;
-    return key < end && (kernel_.window < 0 || key + queries_ + window_ >= keys_ + own);
+    return key < end && (request_.window < 0 || key + queries_ + window_ >= keys_ + own);
   }
 
   /// The rows with the keys from `begin` to `end`.
@@ -182,13 +185,12 @@ class Tile {
 
 }  // namespace
 
-void flashinfer_ragged_fa2_hopper(const Ragged& call, const std::vector<RaggedRequest>& requests, std::int64_t window,
-                                  std::int64_t fixed_split, const Exec& exec) {
+void flashinfer_ragged_fa2_hopper(const Ragged& call, const std::vector<RaggedRequest>& requests, std::int64_t fixed_split,
+                                  const Exec& exec) {
   std::vector<Fa2Request> lengths;
-  for (const RaggedRequest& request : requests) lengths.push_back({request.queries, request.keys});
+  for (const RaggedRequest& request : requests) lengths.push_back(lengths_of(request));
   const std::int64_t key_heads = call.key.size(1), group = call.query.size(1) / key_heads;
-  const Kernel kernel(call, window, fa2_prefill(lengths, key_heads, group, call.key.size(2), call.value.size(2), window, fixed_split),
-                      exec.isa);
+  const Kernel kernel(call, fa2_prefill(lengths, key_heads, group, call.key.size(2), call.value.size(2), fixed_split), exec.isa);
   struct Task {
     const RaggedRequest* request;
     std::int64_t key_head, tile;

@@ -19,8 +19,8 @@
 
 namespace dodona::ops {
 
-/// `window`: keys before a query's position that it sees, less than 0 for all; `fixed_split`: see fa2_prefill.
-void flashinfer_ragged_fa2_hopper(const Ragged& call, const std::vector<RaggedRequest>& requests, std::int64_t window,
-                                  std::int64_t fixed_split, const Exec& exec);
+/// `fixed_split`: see fa2_prefill.
+void flashinfer_ragged_fa2_hopper(const Ragged& call, const std::vector<RaggedRequest>& requests, std::int64_t fixed_split,
+                                  const Exec& exec);
 
 }  // namespace dodona::ops

@@ -12,7 +12,7 @@ from .._layouts import as_given
 from .arrays import bare, type_of
 from .checks import of_shape, of_type, shape_of, writable
 from .vllm import numbers
-from .vllm_routers import numbers_of, put
+from .vllm_routers import chosen, few_enough, numbers_of, put, weights_of
 
 
 def _count(name: str, argument: str, value: Any) -> int:
@@ -61,8 +61,7 @@ def topk_hash_softplus_sqrt(
     name = "topk_hash_softplus_sqrt"
     tokens, experts = shape_of(name, "gating_output", gating_output, 2)
     _, topk = shape_of(name, "topk_weights", topk_weights, 2)
-    if not 1 <= topk <= experts:
-        raise refuse(name, f"has {topk} columns, expected 1 to {experts}", argument="topk_weights", code="bad_shape")
+    few_enough(name, topk, experts)
     logits = numbers_of(name, "gating_output", gating_output).astype(np.float64)
     with np.errstate(invalid="ignore"):
         scores = np.sqrt(np.where(logits > 20, logits, np.logaddexp(0, np.minimum(logits, 20)))).astype(np.float32)
@@ -72,16 +71,8 @@ def topk_hash_softplus_sqrt(
     if hash_indices_table is not None:
         ids = _by_word(name, input_tokens, hash_indices_table, tokens, topk, experts)
     else:
-        choice = scores
-        if e_score_correction_bias is not None:
-            of_shape(name, "e_score_correction_bias", e_score_correction_bias, (experts,))
-            choice = scores + numbers_of(name, "e_score_correction_bias", e_score_correction_bias)
-        ids = np.argsort(-choice, axis=1, kind="stable")[:, :topk]
-    weights = np.take_along_axis(scores, ids, 1)
-    if renormalize:
-        sums = weights.sum(1, keepdims=True)
-        weights = weights / np.where(sums > 0, sums, np.float32(1))
-    weights = (weights * np.float32(routed_scaling_factor)).astype(np.float32)
+        ids = chosen(name, scores, e_score_correction_bias, topk)
+    weights = weights_of(scores, ids, renormalize, routed_scaling_factor)
     if is_padding is not None:
         of_shape(name, "is_padding", is_padding, (tokens,))
         padding = np.asarray(bare(is_padding)).astype(bool)

@@ -32,20 +32,33 @@ def scored(logits: np.ndarray, sigmoid: bool) -> np.ndarray:
     return np.where(np.isfinite(scores) & np.isfinite(logits), scores, np.float32(0))
 
 
-def weighed(name: str, scores: np.ndarray, bias: Any, topk: int, renormalize: bool, factor: float) -> tuple[np.ndarray, np.ndarray]:
-    """Experts by score plus bias, and weights without it."""
-    if not 1 <= topk <= scores.shape[1]:
-        raise refuse(name, f"has {topk} columns, expected 1 to {scores.shape[1]}", argument="topk_weights", code="bad_shape")
+def few_enough(name: str, topk: int, experts: int) -> None:
+    if not 1 <= topk <= experts:
+        raise refuse(name, f"has {topk} columns, expected 1 to {experts}", argument="topk_weights", code="bad_shape")
+
+
+def chosen(name: str, scores: np.ndarray, bias: Any, topk: int) -> np.ndarray:
+    """Experts by score plus bias."""
     choice = scores
     if bias is not None:
         of_shape(name, "e_score_correction_bias", bias, (scores.shape[1],))
         choice = scores + numbers_of(name, "e_score_correction_bias", bias)
-    ids = np.argsort(-choice, axis=1, kind="stable")[:, :topk]
+    return np.argsort(-choice, axis=1, kind="stable")[:, :topk]
+
+
+def weights_of(scores: np.ndarray, ids: np.ndarray, renormalize: bool, factor: float) -> np.ndarray:
     weights = np.take_along_axis(scores, ids, 1)
     if renormalize:
         sums = weights.sum(1, keepdims=True)
         weights = weights / np.where(sums > 0, sums, np.float32(1))
-    return (weights * np.float32(factor)).astype(np.float32), ids.astype(np.int32)
+    return (weights * np.float32(factor)).astype(np.float32)
+
+
+def weighed(name: str, scores: np.ndarray, bias: Any, topk: int, renormalize: bool, factor: float) -> tuple[np.ndarray, np.ndarray]:
+    """Experts by score plus bias, and weights without it."""
+    few_enough(name, topk, scores.shape[1])
+    ids = chosen(name, scores, bias, topk)
+    return weights_of(scores, ids, renormalize, factor), ids.astype(np.int32)
 
 
 def put(name: str, weights: Any, ids: Any, places: Any, made: tuple[np.ndarray, np.ndarray]) -> None:
